@@ -108,3 +108,27 @@ func TestNotFound(t *testing.T) {
 		}
 	}
 }
+
+// For a caller who has rights in one namespace there is no other, and none can be made.
+func TestConfined(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	ctx, a := t.Context(), ph.Admin()
+	if err := a.DefineNamespaceNamed(ctx, "shop", nil); err != nil {
+		t.Fatal(err)
+	}
+	all, err := a.Namespaces(ctx)
+	if err != nil || len(all) != 2 {
+		t.Errorf("the namespaces are %+v, %v", all, err)
+	}
+	confined := a.Confined()
+	if all, err = confined.Namespaces(ctx); err != nil || len(all) != 1 || all[0].Name != ph.Namespace() {
+		t.Errorf("those of the confined caller are %+v, %v", all, err)
+	}
+	if err := confined.DefineNamespaceNamed(ctx, "shop", nil); !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
+		t.Errorf("another namespace: %v", err)
+	}
+	if err := confined.DefineNamespace(ctx, nil); err != nil {
+		t.Errorf("its own: %v", err)
+	}
+}

@@ -55,6 +55,7 @@ type Admin struct {
 	action    int64    // the action that changes are parts of; 0: each change is an action
 	hidden    []string // streams that the caller may not read
 	noSQL     bool     // the caller may not write conditions
+	confined  string   // the only namespace that exists for the caller; "": all do
 }
 
 // New returns an Admin for a namespace.

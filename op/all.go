@@ -16,6 +16,7 @@ func All() []Any {
 		RecoverDeadLetters.Many(), RecoverDeadLetters.Single(), PurgeDeadLetters.Many(), PurgeDeadLetters.Single(),
 		RedriveEditedDeadLetter,
 		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag,
+		ListNamespaces, DefineNamespace,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 	}
 }

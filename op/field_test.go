@@ -57,6 +57,9 @@ func TestFill(t *testing.T) {
 // A query has the values of the fields as texts.
 func TestText(t *testing.T) {
 	t.Parallel()
+	if f := op.Fields(&op.NamespaceInput{}); len(f) != 2 || f[1].Name != "metadata" || f[1].Text() != "" {
+		t.Errorf("a body that may be left out has the fields %+v", f)
+	}
 	f := admin.EventFilter{Types: []string{"a", "b"}, Key: "k", From: time.Date(2026, 1, 31, 12, 0, 0, 1, time.UTC), Limit: 7}
 	got := map[string]string{}
 	for _, field := range op.Fields(&f) {

@@ -28,7 +28,7 @@ var recordedAs = map[string]string{ // one dead letter is recorded as many are
 	"recover-dead-letter": "recover-dead-letters", "purge-dead-letter": "purge-dead-letters",
 }
 
-// Each operation has all its texts, a method in Go, a function or a view in SQL, and its
+// Each operation has all its texts, a method in Go, a function, a view or a table in SQL, and its
 // name in the audit log.
 func TestOperationsAreWhole(t *testing.T) {
 	t.Parallel()

@@ -55,6 +55,9 @@ func (s *Server) operations() {
 	serveNone(s, op.PauseJobTag)
 	serveOne(s, op.ResumeJobTag)
 
+	serveAll(s, op.ListNamespaces)
+	serveNone(s, op.DefineNamespace)
+
 	register(s, routeOf(op.ListStreams), s.listStreams)
 	serveOne(s, op.GetStream)
 	serveNone(s, op.SetStreamPolicy)

@@ -135,6 +135,9 @@ func New(client *posthorn.Client, options Options) *Server {
 // that operate in the audit log.
 func (s *Server) admin(c caller) *admin.Admin {
 	a := admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box}).Hiding(c.hidden)
+	if c.bound {
+		a = a.Confined()
+	}
 	if c.operates {
 		a = a.By(c.name)
 	}
@@ -153,7 +156,6 @@ func (s *Server) routes() {
 	s.serveMetrics()
 	s.openAPI()
 	s.docs()
-	s.namespaces()
 	s.events()
 	s.liveStream()
 	s.claiming()

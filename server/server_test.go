@@ -95,6 +95,10 @@ func TestNamespaces(t *testing.T) {
 	s.call(t, "GET", "/v1/namespaces", nil).want(t, 200, &all)
 	equal(t, "namespaces", len(all.Items), 2)
 	equal(t, "metadata", string(all.Items[1].Metadata), `{"team":"x"}`)
+	actions, err := admin.New(s.ph.Pool(), "shop").Actions(t.Context(), 0, 10)
+	if err != nil || len(actions) != 2 || actions[0].Name != "define-namespace" || actions[0].Subject != "shop" {
+		t.Errorf("the audit log is %+v, %v", actions, err)
+	}
 	s.call(t, "POST", "/v1/events?namespace=shop", `{"type":"a"}`).want(t, 201)
 	s.call(t, "GET", "/v1/events/1?namespace=shop", nil).want(t, 200)
 	s.call(t, "GET", "/v1/events/1", nil).wantProblem(t, 404, "event 1")

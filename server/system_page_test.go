@@ -124,6 +124,36 @@ func TestDeleteMoreJobsThanAreCounted(t *testing.T) {
 	s.await(t, "the others stay", `select count(*) = 9701 from posthorn.jobs`)
 }
 
+// The page lists namespaces, makes them and changes their metadata; for a token of one
+// namespace there is only that one.
+func TestNamespacePages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	b.get("/ui/default/namespaces").wantPage(t, 200, `data-key="default"`, "Make a namespace").wantNone(t, `data-key="shop"`)
+	page := b.get("/ui/default/namespace/define").wantPage(t, 200, "Make a namespace, or replace its metadata")
+	b.post(page, "/ui/default/namespace/define", url.Values{"name": {"shop"}, "metadata": {`{"team": "<b>sales</b>"}`}}).
+		wantPage(t, 200, "Namespace shop is defined.", `data-key="shop"`, `<option>shop</option>`, "sales").wantNone(t, "<b>sales")
+	b.get("/ui/default/namespace/define?name=shop").wantPage(t, 200, `name="name" value="shop"`, "sales")
+	b.get("/ui/default/namespace/define?name=none").wantPage(t, 200, `name="name" value="none"`)
+	b.post(page, "/ui/default/namespace/define", url.Values{"name": {"shop"}, "metadata": {`[]`}}).wantPage(t, 400, "the metadata is no JSON object")
+	b.post(page, "/ui/default/namespace/define", url.Values{"name": {"Shop"}}).wantPage(t, 400, "not a valid name")
+	b.post(page, "/ui/default/namespace/define", url.Values{"name": {"kept"}}).wantPage(t, 200, `data-key="kept"`)
+	b.post(page, "/ui/default/namespace/define", url.Values{"name": {"kept"}, "metadata": {`{"team": "us"}`}}).wantPage(t, 200, "us")
+	b.post(page, "/ui/default/namespace/define", url.Values{"name": {"kept"}}).wantPage(t, 200).wantNone(t, "&#34;us&#34;")
+	s.exec(t, `select posthorn.define_namespace('n' || i) from generate_series(101, 160) i`)
+	b.get("/ui/default/namespaces").wantPage(t, 200, `data-key="n148"`, "namespaces?after=n148").wantNone(t, `data-key="n149"`)
+	b.get("/ui/default/namespaces?after=n148").wantPage(t, 200, `data-key="n149"`, `data-key="shop"`).wantNone(t, `data-key="n148"`)
+	b.get("/ui/shop/audit").wantPage(t, 200, "define-namespace")
+	bound, token := s.visit(t), s.issue(t, "default", []scope{scopeRead, scopeAdmin})
+	s.forget()
+	bound.signIn(strings.TrimPrefix(token, "Authorization: Bearer "))
+	bound.get("/ui/default/namespaces").wantPage(t, 200, `data-key="default"`, "Change").wantNone(t, "shop", "kept", "Make a namespace")
+	page = bound.get("/ui/default/namespace/define?name=shop").wantPage(t, 200)
+	page.wantNone(t, "sales")
+	bound.post(page, "/ui/default/namespace/define", url.Values{"name": {"third"}}).wantPage(t, 403, "its own namespace")
+}
+
 func TestTagPages(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -106,4 +106,10 @@ func walkNamespaces(p *person) {
 	p.goTo("Groups")
 	p.clickIn("mail", "Pause")
 	p.finds("select array_agg(name) = '{mail}' from posthorn.groups where paused")
+	p.goTo("Namespaces")
+	p.click("Make a namespace…")
+	p.fill("Name", "office")
+	p.click("Save")
+	p.sees("Namespace office is defined.")
+	p.finds("select count(*) = 1 from posthorn.namespaces where namespace = 'office'")
 }

@@ -42,6 +42,8 @@ func addFlags(flags *pflag.FlagSet, in any) {
 			flags.StringArrayVar(p, f.Flag, nil, usage+"; may be repeated")
 		case *time.Time:
 			flags.Var((*momentValue)(p), f.Flag, usage)
+		case *map[string]json.RawMessage:
+			flags.Var(objectValue{f}, f.Flag, usage)
 		case *json.RawMessage:
 			flags.Var((*jsonValue)(p), f.Flag, usage)
 		default:
@@ -104,6 +106,18 @@ func (m *momentValue) Set(text string) error {
 
 func (m *momentValue) String() string { return formatTime(time.Time(*m)) }
 func (*momentValue) Type() string     { return "TIME" }
+
+// objectValue is a JSON object.
+type objectValue struct{ op.Field }
+
+func (o objectValue) String() string {
+	if !o.Value.IsValid() { // pflag calls it on a zero value
+		return ""
+	}
+	return o.Text()
+}
+
+func (objectValue) Type() string { return "JSON" }
 
 type jsonValue json.RawMessage
 

@@ -106,6 +106,7 @@ func newRoot(a *app) *cobra.Command {
 		newJobs(a),
 		newStreams(a),
 		newNodes(a),
+		newNamespaces(a),
 		newTokens(a),
 		newArchive(a),
 		newOutcome(a),

@@ -2,8 +2,31 @@ package page
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
+
+func (p *Pages) namespacePages() {
+	p.screen(Screen{Path: "namespaces", Show: listNamespaces})
+	p.operation(op.DefineNamespace, func(r *Request) string { return r.Link("namespaces") })
+}
+
+func listNamespaces(ctx context.Context, r *Request) (*View, error) {
+	all, err := r.Admin.Namespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	after := r.Value("after")
+	all = slices.DeleteFunc(all, func(n admin.Namespace) bool { return n.Name <= after })
+	shown, more := pageOf(r, all[:min(len(all), pageLength+1)], "after", func(n admin.Namespace) any { return n.Name })
+	return &View{Title: "Namespaces", Data: struct {
+		Namespaces []admin.Namespace
+		Paging     paging
+	}{shown, more}}, nil
+}
 
 // mostNamespaces bounds the list of namespaces to choose from. With more, people change
 // the address.

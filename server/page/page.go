@@ -92,6 +92,7 @@ func New(c Config) *Pages {
 	p.streams()
 	p.relays()
 	p.projections()
+	p.namespacePages()
 	p.tokens()
 	p.webhooks()
 	p.audit()
@@ -229,6 +230,7 @@ func (p *Pages) post(w http.ResponseWriter, r *Request) {
 func (p *Pages) changed() {
 	p.overviews.Clear()
 	p.findings.Clear()
+	p.namespaces.Clear()
 	p.rendered.Clear()
 }
 

@@ -119,6 +119,7 @@ var navigation = []navigationEntry{
 	{Path: "projections", Name: "Projections"},
 	{Path: "webhooks", Name: "Webhooks"},
 	{Path: "nodes", Name: "Nodes"},
+	{Path: "namespaces", Name: "Namespaces"},
 	{Path: "tokens", Name: "Tokens"},
 	{Path: "audit", Name: "Audit log"},
 }
@@ -137,6 +138,9 @@ func (s *shown) Navigation() []navigationEntry {
 
 // Namespaces are those between which the person may choose.
 func (s *shown) Namespaces() []string { return s.all }
+
+// Of is the overview of another namespace.
+func (s *shown) Of(namespace string) string { return link(namespace, "") }
 
 // Live tells whether the page changes by itself.
 func (s *shown) Live() bool { return s.screen.Live && s.Template() != "error.html" }

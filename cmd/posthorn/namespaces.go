@@ -1,0 +1,24 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
+)
+
+func newNamespaces(a *app) *cobra.Command {
+	return parent(about{
+		use:   "namespaces",
+		short: "List and make namespaces",
+		long: `A namespace is a log of its own, with its groups, jobs and everything else, such as
+one for each tenant. Other commands work in the one that --namespace names.`,
+	},
+		list(a, op.ListNamespaces, "", namespaceColumns),
+		change(a, op.DefineNamespace),
+	)
+}
+
+var namespaceColumns = columns[admin.Namespace]{"namespace|created|metadata", func(n admin.Namespace) []any {
+	return []any{n.Name, n.CreatedAt, string(n.Metadata)}
+}}

@@ -51,11 +51,12 @@ type Admin struct {
 	db        DB
 	namespace string
 	opener    Opener
-	actor     string   // the name under which changes are recorded; "": they are not recorded
-	action    int64    // the action that changes are parts of; 0: each change is an action
-	hidden    []string // streams that the caller may not read
-	noSQL     bool     // the caller may not write conditions
-	confined  string   // the only namespace that exists for the caller; "": all do
+	actor     string      // the name under which changes are recorded; "": they are not recorded
+	action    int64       // the action that changes are parts of; 0: each change is an action
+	hidden    []string    // streams that the caller may not read
+	noSQL     bool        // the caller may not write conditions
+	confined  string      // the only namespace that exists for the caller; "": all do
+	held      *FoundToken // that of the caller; nil: a program, with the rights of its role in the database
 }
 
 // New returns an Admin for a namespace.

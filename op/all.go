@@ -18,5 +18,6 @@ func All() []Any {
 		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag,
 		ListNamespaces, DefineNamespace,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
+		ListTokens, CreateToken, RevokeToken,
 	}
 }

@@ -82,12 +82,18 @@ const (
 // None is the result of operations that only succeed or fail.
 type None struct{}
 
+// Issuer is a result with a key that no other answer has, such as a token. A command prints
+// it alone, for scripts, and the page shows it in the answer to the form: it is never in an
+// address, in a log or in the audit log.
+type Issuer interface{ Issued() string }
+
 // Any is an Op of any types. The inputs of its methods are those that New makes.
 type Any interface {
 	Describe() About
 	New() any
 	Changes() bool // it is no operation that only looks
 	Returns() bool
+	Issues() bool // its result is an Issuer
 	Asks() bool
 	Question(ctx context.Context, a *admin.Admin, in any) (string, error)
 	Run(ctx context.Context, a *admin.Admin, in any) (out any, err error)
@@ -129,6 +135,12 @@ func (o Op[In, Out]) Present(ctx context.Context, a *admin.Admin, in any) error 
 func (o Op[In, Out]) Returns() bool {
 	_, none := any(*new(Out)).(None)
 	return !none
+}
+
+// Issues reports whether the result has a key that is shown once.
+func (o Op[In, Out]) Issues() bool {
+	_, issues := any(*new(Out)).(Issuer)
+	return issues
 }
 
 // methods are those of verbs that are not in the path.

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/token"
 	pages "github.com/posthorn/posthorn/server/page"
 )
@@ -36,8 +37,8 @@ type caller struct {
 	operates  bool     // changes of the caller are recorded in the audit log
 	hidden    []string // the restricted streams that the caller may neither read nor publish to
 
-	token token.Token // zero if no token is required
-	named []string    // the restricted streams that the token names
+	token token.Token       // zero if no token is required
+	held  *admin.FoundToken // its rights; nil likewise
 }
 
 func (c caller) may(needed scope) bool {

@@ -67,7 +67,7 @@ func (s *Server) recheck(ctx context.Context, c caller) (caller, error) {
 		err = s.access.errInvalid(ctx, c.token)
 	}
 	if err == nil {
-		c.hidden, err = s.access.hiddenStreams(ctx, c.namespace, c.named)
+		c.hidden, err = s.access.hiddenStreams(ctx, c.namespace, c.held.Streams)
 	}
 	return c, err
 }
@@ -105,7 +105,7 @@ func bearer(h http.Header) (token.Token, bool) {
 }
 
 func (s *Server) callerWithToken(r *http.Request, t token.Token, found *admin.FoundToken) (caller, error) {
-	c := caller{name: found.Name + " (" + t.Prefix + ")", namespace: s.client.Namespace(), token: t, named: found.Streams}
+	c := caller{name: found.Name + " (" + t.Prefix + ")", namespace: s.client.Namespace(), token: t, held: found}
 	for _, name := range found.Scopes {
 		c.scopes = append(c.scopes, scope(name))
 	}
@@ -119,7 +119,7 @@ func (s *Server) callerWithToken(r *http.Request, t token.Token, found *admin.Fo
 		c.namespace = asked
 	}
 	var err error
-	c.hidden, err = s.access.hiddenStreams(r.Context(), c.namespace, c.named)
+	c.hidden, err = s.access.hiddenStreams(r.Context(), c.namespace, found.Streams)
 	return c, err
 }
 

@@ -64,7 +64,8 @@ var bodies = map[string]string{
 	"redrive-edited-dead-letter": `{"payload":{}}`, "settle-lease": `{"attempt":1}`, "extend-lease": `{"attempt":1}`, "release-lease": `{"attempt":1}`,
 	"publish-events": `{"type":"a"}`, "set-stream-policy": `{"security_level":"open"}`, "set-job-limit": `{"max_running":1}`, "define-namespace": `{}`,
 	"snooze-job": `{"worker_id":"w"}`, "change-job": `{"priority":1}`, "reset-job": `{}`, "cancel-job": `{}`, "enqueue-job": `{"title":"a","payload":{}}`,
-	"start-job": `{"worker_id":"w"}`, "heartbeat-job": `{"worker_id":"w"}`, "complete-job": `{"worker_id":"w"}`, "fail-job": `{"worker_id":"w","error_message":"e"}`,
+	"create-token": `{"name":"a","scopes":["admin"]}`,
+	"start-job":    `{"worker_id":"w"}`, "heartbeat-job": `{"worker_id":"w"}`, "complete-job": `{"worker_id":"w"}`, "fail-job": `{"worker_id":"w","error_message":"e"}`,
 }
 
 // hushed is a server whose database has things of all kinds that are about the restricted
@@ -73,6 +74,7 @@ type hushed struct {
 	*served
 	event, delayed, letter, lease int64
 	message                       int64  // to a webhook alone
+	elsewhere                     int64  // a token of another namespace
 	named, others                 string // tokens with all scopes; one names the stream
 }
 
@@ -83,6 +85,10 @@ func hush7(t *testing.T) *hushed {
 		posthorn.set_stream_policy('default', 'xq7sealed', 'confidential', kms_key_id => 'xq7keeper')`)
 	s.named = s.issue(t, "default", allScopes, "xq7stream", "xq7sealed")
 	s.others = s.issue(t, "default", allScopes)
+	s.exec(t, `select posthorn.define_namespace('elsewhere')`)
+	s.issue(t, "elsewhere", allScopes, "xq7stream")
+	s.issue(t, "", allScopes, "xq7stream")
+	s.elsewhere = s.number(t, `select max(id) - 1 from posthorn.api_tokens`)
 	for _, sql := range []string{
 		`insert into posthorn.stream_keys (namespace_id, stream_name, version, keeper, key, created_at)
 			select id, 'xq7sealed', 1, 'xq7keeper', 'wrapped', posthorn.now() - interval '90 days' from posthorn.namespaces where namespace = 'default'`,
@@ -263,7 +269,7 @@ func (s *hushed) requests(t *testing.T, method, route string, operation *huma.Op
 		}
 		return all
 	}
-	ids := map[string][]int64{"events": {s.event, s.delayed}, "dead letters": {s.letter, s.letter + 1}, "groups": {s.lease}, "jobs": {s.event}, "nodes": {1}}[tag]
+	ids := map[string][]int64{"events": {s.event, s.delayed}, "dead letters": {s.letter, s.letter + 1}, "groups": {s.lease}, "jobs": {s.event}, "nodes": {1}, "tokens": {s.elsewhere}}[tag]
 	if ids == nil {
 		t.Errorf("%s %s: the test does not know the ids of %s", method, route, tag)
 	}

@@ -62,11 +62,22 @@ func (s *Server) operations() {
 	serveOne(s, op.GetStream)
 	serveNone(s, op.SetStreamPolicy)
 	serveNone(s, op.RotateStreamKey)
+
+	serveAll(s, op.ListTokens)
+	serveMade(s, op.CreateToken)
+	serveOne(s, op.RevokeToken)
 }
 
 // serveOne adds the route of an operation that returns one thing.
-func serveOne[In, Out any](s *Server, o op.Op[In, Out]) {
-	register(s, routeOf(o), func(ctx context.Context, c caller, in *In) (*bodyOf[Out], error) {
+func serveOne[In, Out any](s *Server, o op.Op[In, Out]) { serveWith(s, o, http.StatusOK) }
+
+// serveMade adds the route of an operation that makes a thing, and returns it.
+func serveMade[In, Out any](s *Server, o op.Op[In, Out]) { serveWith(s, o, http.StatusCreated) }
+
+func serveWith[In, Out any](s *Server, o op.Op[In, Out], status int) {
+	route := routeOf(o)
+	route.status = status
+	register(s, route, func(ctx context.Context, c caller, in *In) (*bodyOf[Out], error) {
 		out, err := perform(ctx, s, c, o, in)
 		return &bodyOf[Out]{out}, err
 	})

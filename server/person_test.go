@@ -158,7 +158,7 @@ func (p *person) fill(label, text string) {
 	}
 }
 
-// choose chooses an option of the field with a label, or a time.
+// choose chooses an option of the field with a label, or a time; yes ticks a box.
 func (p *person) choose(label, value string) {
 	p.Helper()
 	p.must("choose", label, value)

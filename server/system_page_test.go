@@ -281,7 +281,7 @@ func TestTokenPages(t *testing.T) {
 	reader.get("/").wantNone(t, ">Tokens</a>")
 	ask := operator.get("/ui/default/token/revoke?id=2").wantPage(t, 200, "Revoke token 2")
 	operator.post(ask, "/ui/default/token/revoke", url.Values{"id": {"2"}}).wantPage(t, 200, "is revoked", "revoked")
-	operator.get("/ui/default/token/revoke?id=77").wantPage(t, 404, "there is no token 77")
+	operator.get("/ui/default/token/revoke?id=77").wantPage(t, 404, "token &#39;77&#39; does not exist")
 }
 
 func TestWebhookPages(t *testing.T) {

@@ -51,11 +51,19 @@ func (p *person) signedIn(scopes ...string) *visitor {
 	return b
 }
 
-// A token is revoked; after that its page asks for another one.
+// A token is made and shown once. Another one is revoked; after that its page asks for
+// another one.
 func walkTokens(p *person) {
 	p.signIn("read", "admin")
 	reader := p.signedIn("read")
 	p.goTo("Tokens")
+	p.click("Make a token…")
+	p.fill("Name. Who will have it", "shop-backend")
+	p.choose("read", "yes")
+	p.click("Save")
+	p.sees("for namespace default; it is shown only this once.", "ph_")
+	p.click("Back")
+	p.seesIn("3 shop-backend", "default", "read", "live")
 	p.clickIn("2 <b>ops</b>", "Revoke …")
 	p.sees("Revoke token 2, <b>ops</b>?")
 	p.click("Back")
@@ -65,7 +73,7 @@ func walkTokens(p *person) {
 	p.sees("Token <b>ops</b> is revoked.")
 	p.seesIn("2 <b>ops</b>", "revoked")
 	p.finds("select array_agg(id) = '{2}' from posthorn.list_tokens('default') where revoked_at is not null")
-	p.recorded("revoke-token 2 1")
+	p.recorded("create-token shop-backend 1", "revoke-token 2 1")
 	p.forget()
 	reader.get("/").wantPage(p.T, 401, `id="sign-in"`)
 }

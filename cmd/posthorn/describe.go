@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 // about describes a command to its user. Commands that list things, show one or do
@@ -213,6 +215,10 @@ func always() bool { return true }
 func (r result) print(cmd *cobra.Command, asJSON bool) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), r.value)
+	}
+	if key, ok := r.value.(op.Issuer); ok { // the standard output gets only the key, for scripts
+		_, err := fmt.Fprintln(cmd.ErrOrStderr(), r.sentence)
+		return errors.Join(err, printLine(cmd, "%s", key.Issued()))
 	}
 	if r.sentence == "" {
 		return nil

@@ -48,7 +48,11 @@ func wrap(text string, most int) string {
 
 // change makes the command of an operation that changes something. With may change it.
 func change(a *app, o op.Any, with ...func(*changeCommand)) *cobra.Command {
-	in := o.New()
+	return changeOf(a, o, o.New(), with...)
+}
+
+// changeOf is change with an input, of which with may set fields.
+func changeOf(a *app, o op.Any, in any, with ...func(*changeCommand)) *cobra.Command {
 	c := changeCommand{
 		about: aboutOf(o, ""), json: o.Returns(),
 		prepare: func(_ *cobra.Command, args []string) error { return readArguments(o, in, args) },

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newTokens(a *app) *cobra.Command {
@@ -20,20 +21,12 @@ have expired.`,
 }
 
 func newTokensList(a *app) *cobra.Command {
-	var all bool
+	in := &op.ListTokensInput{}
 	cmd := listCommand[admin.TokenStatus]{
-		about: about{
-			use:   "list",
-			short: "List tokens, and when they were last used",
-			long: `List the tokens of every namespace, or those that are valid in the namespace of
---namespace. Posthorn does not have their secrets, and cannot show them.`,
-			example: "  posthorn tokens list --namespace shop",
-		},
+		about: aboutOf(op.ListTokens, "Without --namespace the tokens of every namespace are listed."),
 		list: func(adm *admin.Admin, ctx context.Context) ([]admin.TokenStatus, error) {
-			if all || !a.namespaceGiven {
-				return adm.AllTokens(ctx)
-			}
-			return adm.Tokens(ctx)
+			in.AllNamespaces = in.AllNamespaces || !a.namespaceGiven
+			return op.ListTokens.Call(ctx, adm, in)
 		},
 		columns: columns[admin.TokenStatus]{"id|name|namespace|token|state|scopes|streams|expires|last used", func(k admin.TokenStatus) []any {
 			return []any{
@@ -41,7 +34,7 @@ func newTokensList(a *app) *cobra.Command {
 			}
 		}},
 	}.build(a)
-	cmd.Flags().BoolVar(&all, "all-namespaces", false, "the tokens of every namespace, even with --namespace")
+	addFlags(cmd.Flags(), in)
 	return cmd
 }
 

@@ -10,22 +10,16 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/token"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newTokensRevoke(a *app) *cobra.Command {
-	cmd := about{
-		use:   "revoke TOKEN|--all",
-		short: "Revoke a token, or all of them",
-		long: `Revoke a token for good. Within five seconds no server accepts it any more.
-
-TOKEN is its id, its beginning, such as ph_k3J9xQ2m, or the whole token.
+	cmd := aboutOf(op.RevokeToken, `TOKEN is its id, its beginning, such as ph_k3J9xQ2m, or the whole token.
 
 With --all every request is refused until there is another token. With --all
 --open no request needs a token, as before the first one: servers answer requests
 of this machine only. A server that was started while there were tokens requires
-them until it is restarted.`,
-		example: "  posthorn tokens revoke 3\n  posthorn tokens revoke --all --open",
-	}.command()
+them until it is restarted.`).command()
 	all := cmd.Flags().Bool("all", false, "all tokens, of every namespace")
 	open := cmd.Flags().Bool("open", false, "with --all: requests need no token any more")
 	yes := yesFlag(cmd)

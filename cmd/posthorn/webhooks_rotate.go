@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 const webhooksRotateLong = `Give a webhook a new secret, and print it, this once. For the period --keep-old,
@@ -29,7 +30,7 @@ func newWebhooksRotate(a *app) *cobra.Command {
 		}
 		keep := time.Duration(-1)
 		if *keepOld != "0s" && *keepOld != "0" {
-			if keep, err = parseLifetime(*keepOld); err != nil {
+			if keep, err = op.Lifetime(*keepOld); err != nil {
 				return err
 			}
 		}

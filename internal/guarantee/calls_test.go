@@ -283,6 +283,7 @@ var everyday = []calls{
 		"select posthorn.touch_node_heartbeat('n')",
 		`select posthorn.set_node_handlers('default', 'n', 'plain', '[{"name": "h", "patterns": ["*"]}]')`,
 		"select posthorn.create_token('fresh', sha256('fresh'), 'p', '{admin}')",
+		"select posthorn.grant_token($token, 'granted', sha256('granted'), 'p', '{admin}')",
 		"select count(*) from posthorn.find_token(sha256('7'))",
 		"select posthorn.token_end(sha256('7'))",
 		"select posthorn.tokens_required()",

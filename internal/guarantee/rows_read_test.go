@@ -67,7 +67,7 @@ var obstacles = append(slices.Clone(rush),
 		select w.group_id, -i, w.name, 0, now() - interval '1 hour', posthorn.webhook_slot(w.id, 7) from posthorn.webhooks w, generate_series(1, $1) i where w.ordering = 'key'`,
 	`insert into posthorn.dead_letters (namespace_id, group_id, subscription, event_id, stream_id, type, tags, payload, metadata, published_at, attempts, reason)
 		select g.namespace_id, g.id, 'gone', -i, 0, 'e', '{}', '{}', '{}', now(), 1, 'test' from posthorn.groups g, generate_series(1, $1) i where g.name = 'webhooks'`,
-	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{}' from generate_series(1, $1) i`,
+	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{admin}' from generate_series(1, $1) i`,
 	`select count(posthorn.schedule('default', 's' || i, '@yearly', 'e')) from generate_series(1, $1 / 4) i`,
 	manyEvents("other"),
 	manyEvents("default"),

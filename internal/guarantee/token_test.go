@@ -2,6 +2,7 @@ package guarantee
 
 import (
 	"crypto/sha256"
+	"strings"
 	"testing"
 	"time"
 )
@@ -108,4 +109,61 @@ func TestBadTokensAreRefused(t *testing.T) {
 	}
 	s.refused("PH001", "select posthorn.create_token('ci', $1, 'p', '{read}', 'nowhere')", hashOf("one"))
 	s.refused("23514", "select posthorn.create_token('ci', $1, 'p', '{read}')", []byte("the secret itself"))
+}
+
+// A token makes others, and none of them has a right that it lacks itself.
+func TestTokenMakesNoStronger(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_namespace('other')")
+	s.exec(`select posthorn.create_token('few', $1, 'p', '{admin,read}', 'default', '{a,b}', posthorn.now() + interval '1 hour')`, hashOf("few"))
+	s.exec(`select posthorn.create_token('all', $1, 'p', '{all}')`, hashOf("all"))
+	grant := func(arguments string) string {
+		return "select posthorn.grant_token(" + arguments + ")"
+	}
+	for arguments, missing := range map[string]string{
+		"'{read,publish}', 'default', '{}', (select t.expires_at from posthorn.api_tokens t where t.id = 1)":                     "scope publish",
+		"'{all}', 'default', '{}', (select t.expires_at from posthorn.api_tokens t where t.id = 1)":                              "scope consume",
+		"'{read}', null, '{}', (select t.expires_at from posthorn.api_tokens t where t.id = 1)":                                  "every namespace",
+		"'{read}', 'other', '{}', (select t.expires_at from posthorn.api_tokens t where t.id = 1)":                               "namespace other",
+		"'{read}', 'default', '{a,c}', (select t.expires_at from posthorn.api_tokens t where t.id = 1)":                          "stream 'c'",
+		"'{read}', 'default', '{a}', (select t.expires_at from posthorn.api_tokens t where t.id = 1) + interval '1 microsecond'": "valid for longer",
+		"'{read}', 'default', '{a}'":             "valid for longer",
+		"'{read}', 'default', '{a}', 'infinity'": "valid for longer",
+		"'{admin,jobs:work}', null, '{c}', (select t.expires_at from posthorn.api_tokens t where t.id = 1) + interval '1 microsecond'": "scope jobs:work",
+	} {
+		err := s.refused("PH005", grant("1, 'new', $1, 'p', "+arguments), hashOf("new"))
+		if !strings.Contains(err.Message, missing) || err.Hint == "" {
+			t.Errorf("%s: %s (%s)", arguments, err.Message, err.Hint)
+		}
+	}
+	s.refused("PH004", grant("1, 'new', $1, 'p', '{everything}', 'default'"), hashOf("new"))
+	s.refused("PH005", grant("2, 'new', $1, 'p', '{read}', null, '{a}'"), hashOf("new"))
+	equal(t, "tokens", value[int](s, "select count(*) from posthorn.api_tokens"), 2)
+	s.exec(grant("1, 'as strong', $1, 'p', '{admin,read}', 'default', '{b,a}', (select t.expires_at from posthorn.api_tokens t where t.id = 1)"), hashOf("as strong"))
+	s.exec(grant("2, 'of all', $1, 'p', '{all}', 'other', expires_at => posthorn.now() + interval '1 year'"), hashOf("of all"))
+	equal(t, "made", value[string](s, `select concat_ws(' ', name, namespace, scopes, streams) from posthorn.find_token($1)`, hashOf("as strong")),
+		"as strong default {admin,read} {a,b}")
+	equal(t, "of all", value[string](s, `select concat_ws(' ', name, namespace, cardinality(scopes)) from posthorn.find_token($1)`, hashOf("of all")), "of all other 6")
+}
+
+// A token that is revoked or has expired makes no other one, also not while it is revoked.
+func TestRevokedTokenMakesNoOther(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	const grant = "select posthorn.grant_token($1, 'new', $2, 'p', '{read}')"
+	s.exec(`select posthorn.create_token('soon', $1, 'p', '{read}', expires_at => posthorn.now() + interval '1 hour')`, hashOf("soon"))
+	s.exec(`select posthorn.create_token('ci', $1, 'p', '{read}')`, hashOf("ci"))
+	s.turnClock(2 * time.Hour)
+	s.refused("PH005", grant, 1, hashOf("new"))
+	s.refused("PH005", grant, 77, hashOf("new"))
+	other := s.another()
+	s.exec("begin")
+	s.exec("select posthorn.revoke_token(2)")
+	outcome := other.background("do $$ begin perform posthorn.grant_token(2, 'new', sha256('new'), 'p', '{read}'); end $$")
+	s.awaitBlocked(other)
+	s.exec("commit")
+	if err := outcome(); err == nil || !strings.Contains(err.Error(), "not valid any more") {
+		t.Errorf("a token made another one while it was revoked: %v", err)
+	}
 }

@@ -25,7 +25,7 @@ func (p *Pages) operation(o op.Any, to func(r *Request) string) {
 
 // operationTo is operation for a link that depends on the result.
 func (p *Pages) operationTo(o op.Any, to func(r *Request, out any) string) {
-	p.perform(o, to)
+	p.act(o, to)
 	about := o.Describe()
 	show := formOf
 	switch {
@@ -47,23 +47,49 @@ func (p *Pages) operationTo(o op.Any, to func(r *Request, out any) string) {
 	}})
 }
 
-// perform adds the action of an operation, without a page before.
-func (p *Pages) perform(o op.Any, to func(r *Request, out any) string) {
+// act adds the action of an operation, without a page before.
+func (p *Pages) act(o op.Any, to func(r *Request, out any) string) {
 	about := o.Describe()
-	p.action(Action{Path: about.Page, Scope: string(about.Scope), Do: func(ctx context.Context, r *Request) (string, string, error) {
-		in := o.New()
-		if err := r.Fill(in); err != nil {
-			return "", "", err
+	action := Action{Path: about.Page, Scope: string(about.Scope)}
+	if o.Issues() {
+		action.Answer = func(ctx context.Context, r *Request) (*View, error) { return p.issue(ctx, r, o, to) }
+	} else {
+		action.Do = func(ctx context.Context, r *Request) (string, string, error) {
+			out, done, err := p.perform(ctx, r, o)
+			if err != nil {
+				return "", "", err
+			}
+			return to(r, out), done, nil
 		}
-		out, err := o.Run(ctx, r.Admin, in)
-		if err != nil {
-			return "", "", err
-		}
-		if about.Wakes {
-			p.Door.Woken()
-		}
-		return to(r, out), sentence(o.Sentence(in, out)) + ".", nil
-	}})
+	}
+	p.action(action)
+}
+
+// perform does an operation with the fields of a form, and returns its result and the
+// sentence about it.
+func (p *Pages) perform(ctx context.Context, r *Request, o op.Any) (out any, done string, err error) {
+	in := o.New()
+	if err := r.Fill(in); err != nil {
+		return nil, "", err
+	}
+	if out, err = o.Run(ctx, r.Admin, in); err != nil {
+		return nil, "", err
+	}
+	if o.Describe().Wakes {
+		p.Door.Woken()
+	}
+	return out, sentence(o.Sentence(in, out)) + ".", nil
+}
+
+// issue does an operation, and returns the page with the key that it has issued.
+func (p *Pages) issue(ctx context.Context, r *Request, o op.Any, to func(r *Request, out any) string) (*View, error) {
+	out, done, err := p.perform(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	return &View{Title: o.Describe().Does, Template: "issued.html", Data: struct{ Sentence, Key, Link string }{
+		done, out.(op.Issuer).Issued(), to(r, out),
+	}}, nil
 }
 
 // pageOfTopic is the page that lists the things of a topic.
@@ -103,7 +129,7 @@ type form struct {
 type formField struct {
 	op.Field
 	Text string
-	Kind string // json, choice, time, box or text
+	Kind string // json, choice, choices, time, box or text
 }
 
 // formOf is the page with the fields of an operation, filled in with the parameters.
@@ -134,11 +160,17 @@ func kindOf(f op.Field) string {
 	case bool:
 		return "box"
 	}
-	if f.Enum != nil {
+	switch _, many := f.Value.Interface().([]string); {
+	case f.Enum != nil && many:
+		return "choices"
+	case f.Enum != nil:
 		return "choice"
 	}
 	return "text"
 }
+
+// Has tells whether a value is one of those of a list.
+func (f formField) Has(value string) bool { return slices.Contains(strings.Split(f.Text, ","), value) }
 
 // sentence begins a text with a capital letter.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

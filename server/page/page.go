@@ -122,6 +122,9 @@ type Action struct {
 	Path  string // below the namespace, such as group/pause
 	Scope string // that the caller needs. Default: admin
 	Do    func(ctx context.Context, r *Request) (to, done string, err error)
+	// Answer is for an action whose result has a key that is shown once. It takes the place
+	// of Do and returns the page with the key, which has no address of its own.
+	Answer func(ctx context.Context, r *Request) (*View, error)
 }
 
 func (p *Pages) screen(s Screen) {
@@ -213,6 +216,10 @@ func (p *Pages) post(w http.ResponseWriter, r *Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.http.Context(), p.Timeout)
 	defer cancel()
+	if action.Answer != nil {
+		p.postAnswered(ctx, w, r, action)
+		return
+	}
 	to, done, err := action.Do(ctx, r)
 	if err != nil {
 		p.fail(w, r, err)
@@ -224,6 +231,19 @@ func (p *Pages) post(w http.ResponseWriter, r *Request) {
 	}
 	r.setNotice(w, done)
 	http.Redirect(w, r.http, to, http.StatusSeeOther)
+}
+
+// postAnswered makes an action, and answers with the page that it returns.
+func (p *Pages) postAnswered(ctx context.Context, w http.ResponseWriter, r *Request, action Action) {
+	view, err := action.Answer(ctx, r)
+	if err == nil {
+		p.changed()
+		r.screen = p.screens[r.path] // for the navigation
+		err = p.answer(w, r, view)
+	}
+	if err != nil {
+		p.fail(w, r, err)
+	}
 }
 
 // changed drops what was kept of the database: an action has changed it.

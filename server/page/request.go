@@ -51,8 +51,10 @@ func (r *Request) Filter(names ...string) url.Values {
 	return filter
 }
 
-// Fill sets the fields of an input to the parameters.
-func (r *Request) Fill(in any) error { return op.Fill(in, r.Value, r.Time) }
+// Fill sets the fields of an input to the parameters. Boxes of one name are a list.
+func (r *Request) Fill(in any) error {
+	return op.Fill(in, func(name string) string { return strings.Join(r.values[name], ",") }, r.Time)
+}
 
 // May tells whether the caller has a scope.
 func (r *Request) May(scope string) bool { return slices.Contains(r.Scopes, scope) }

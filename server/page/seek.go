@@ -8,7 +8,7 @@ import (
 )
 
 func (p *Pages) seek() {
-	p.perform(op.SeekGroup, func(r *Request, _ any) string { return linkToGroup("name")(r) })
+	p.act(op.SeekGroup, func(r *Request, _ any) string { return linkToGroup("name")(r) })
 	p.screen(Screen{Path: "group/seek", Under: "groups", Scope: string(op.Admin), Show: askSeek})
 }
 

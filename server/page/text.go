@@ -161,6 +161,11 @@ func plain(value any) string {
 		return ""
 	case string:
 		return v
+	case *string:
+		if v == nil {
+			return ""
+		}
+		return *v
 	case []byte:
 		return string(v)
 	case json.RawMessage:

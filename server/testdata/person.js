@@ -55,6 +55,8 @@ function choose(label, value) {
     const option = [...e.options].find((o) => o.text === value);
     if (!option) return "there is no such option";
     e.value = option.value;
+  } else if (e.type === "checkbox") {
+    if (e.checked !== (value === "yes")) e.click();
   } else {
     e.value = value;
   }

@@ -60,7 +60,7 @@ declare
     'examine_groups', 'examine_subscriptions', 'examine_writers', 'examine_webhooks', 'examine_imports', 'examine_jobs', 'examine_failed_jobs', 'examine_projections', 'examine_schedules', 'examine_sealing',
     'oldest_unread', 'first_ready_jobs', 'untaken_jobs', 'due_jobs', 'tag_room', 'needed_keepers', 'in_words', 'counted', 'shell_word', 'command_line',
     'find_groups', 'group_leases', 'group_retries', 'brief_events', 'worst_groups', 'summary', 'preview_seek', 'rates', 'group_lags', 'record_action', 'begin_action', 'count_action', 'end_action', 'list_actions',
-    'create_token', 'list_tokens', 'revoke_token', 'revoke_tokens', 'find_token', 'token_end', 'tokens_required',
+    'create_token', 'grant_token', 'list_tokens', 'revoke_token', 'revoke_tokens', 'find_token', 'token_end', 'tokens_required',
     'set_stream_policy', 'sealed_with', 'restricted_streams', 'group_streams', 'held_streams', 'lease_streams', 'named_streams', 'is_hidden', 'hidden_handlers', 'check_seen', 'check_name_free', 'streams_of', 'relayed_row', 'unrelayed_ranges', 'stream_relays',
     'list_stream_keys', 'rotate_stream_key', 'shred_stream_keys',
     'define_archive', 'plan_archive', 'lease_archive_stream', 'extend_archive_stream', 'unwritten_segment', 'segment_events',

@@ -95,7 +95,7 @@ type WebhookSettings struct {
 	Timeout      string            `json:"timeout,omitempty" example:"15 seconds" doc:"Of one request, with the answer. Default: 15 seconds"`
 	Delays       []string          `json:"delays,omitempty" doc:"Before each further attempt; up to a fifth is added at random. Default: nine, over three days"`
 	DisableAfter string            `json:"disable_after,omitempty" example:"3 days" doc:"How long every request may fail until the webhook is disabled; or never. Default: 3 days"`
-	Secret       string            `json:"secret,omitempty" doc:"Of a new webhook: whsec_…, whsk_…, or ed25519 to have a pair of keys made. Default: a new whsec_…"`
+	Secret       string            `json:"secret,omitempty" page:"-" doc:"Of a new webhook: whsec_…, whsk_…, or ed25519 to have a pair of keys made. Default: a new whsec_…"`
 }
 
 // document returns the settings in the form that create_webhook and change_webhook read.

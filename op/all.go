@@ -19,5 +19,7 @@ func All() []Any {
 		ListNamespaces, DefineNamespace,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 		ListTokens, CreateToken, RevokeToken,
+		ListWebhooks, GetWebhook, CreateWebhook, ChangeWebhook, DeleteWebhook, EnableWebhook, DisableWebhook,
+		RotateWebhookSecret, TestWebhook, RedeliverWebhook, ListWebhookDeliveries,
 	}
 }

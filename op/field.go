@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -41,14 +42,7 @@ func fieldsOf(v reflect.Value) []Field {
 	var all []Field
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
-		if field.Anonymous || field.Name == "Body" {
-			part := v.Field(i)
-			if part.Kind() == reflect.Pointer { // a body that may be left out
-				if part.IsNil() {
-					part.Set(reflect.New(part.Type().Elem()))
-				}
-				part = part.Elem()
-			}
+		if part, ok := partOf(v, i); ok {
 			all = append(all, fieldsOf(part)...)
 			continue
 		}
@@ -63,6 +57,8 @@ func fieldsOf(v reflect.Value) []Field {
 		}
 		if enum := tag("enum"); enum != "" {
 			f.Enum = strings.Split(enum, ",")
+		} else if field.Type == reflect.TypeFor[*bool]() { // without a value it stays as it is
+			f.Enum = []string{"true", "false"}
 		}
 		f.Least, _ = strconv.ParseInt(first(tag("minimum"), "1"), 10, 64)
 		f.Most, _ = strconv.ParseInt(tag("maximum"), 10, 64)
@@ -72,6 +68,22 @@ func fieldsOf(v reflect.Value) []Field {
 		all = append(all, f)
 	}
 	return all
+}
+
+// partOf returns the i-th field of an input if its fields are those of the input: a part, or
+// the body, which may be left out.
+func partOf(v reflect.Value, i int) (part reflect.Value, ok bool) {
+	field, part := v.Type().Field(i), v.Field(i)
+	if !field.Anonymous && field.Name != "Body" {
+		return part, false
+	}
+	if part.Kind() == reflect.Pointer && part.Type().Elem().Kind() == reflect.Struct {
+		if part.IsNil() {
+			part.Set(reflect.New(part.Type().Elem()))
+		}
+		part = part.Elem()
+	}
+	return part, part.Kind() == reflect.Struct
 }
 
 // Subjects returns the fields that name the thing of an operation: none for operations on
@@ -121,13 +133,22 @@ func (f Field) Set(text string) error {
 		*p = text
 	case *bool:
 		*p = text == "true"
+	case **bool:
+		yes := text == "true"
+		*p = &yes
 	case *int64:
-		if *p, err = strconv.ParseInt(strings.TrimSpace(text), 10, 64); err != nil || *p < f.Least {
-			return pg.Invalid(f.Name+" is not a number: "+text, fmt.Sprintf("Give a whole number from %d on.", f.Least))
+		*p, err = f.number(text)
+		return err
+	case *int:
+		n, err := f.number(text)
+		*p = int(n)
+		return err
+	case **float64:
+		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil || !(n >= 0 && n <= math.MaxInt32) {
+			return pg.Invalid(f.Name+" is not a number: "+text, "Give a number from 0 on.")
 		}
-		if f.Most > 0 && *p > f.Most {
-			return pg.Invalid(fmt.Sprintf("%s is larger than %d: %s", f.Name, f.Most, text), "Give a smaller number.")
-		}
+		*p = &n
 	case *[]int64:
 		for number := range strings.SplitSeq(text, ",") {
 			one := Field{Name: f.Name, Least: f.Least, Value: reflect.New(reflect.TypeFor[int64]()).Elem()}
@@ -141,6 +162,10 @@ func (f Field) Set(text string) error {
 			if word = strings.TrimSpace(word); word != "" {
 				*p = append(*p, word)
 			}
+		}
+	case *map[string]string:
+		if err := json.Unmarshal([]byte(text), p); err != nil { // which is not quoted: it may have secrets
+			return pg.Invalid("the "+f.Name+" are no JSON object of texts", `It looks like {"Authorization": "Bearer 7Zk"}.`)
 		}
 	case *map[string]json.RawMessage:
 		if err := json.Unmarshal([]byte(text), p); err != nil {
@@ -162,12 +187,24 @@ func (f Field) Set(text string) error {
 	return nil
 }
 
+// number reads a whole number from 1 on.
+func (f Field) number(text string) (int64, error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	switch {
+	case err != nil || n < f.Least:
+		return 0, pg.Invalid(f.Name+" is not a number: "+text, fmt.Sprintf("Give a whole number from %d on.", f.Least))
+	case f.Most > 0 && n > f.Most:
+		return 0, pg.Invalid(fmt.Sprintf("%s is larger than %d: %s", f.Name, f.Most, text), "Give a smaller number.")
+	}
+	return n, nil
+}
+
 // Text returns the value of the field as a query has it, "" if it is not set.
 func (f Field) Text() string {
 	if f.Value.IsZero() {
 		return ""
 	}
-	switch v := f.Value.Interface().(type) {
+	switch v := reflect.Indirect(f.Value).Interface().(type) {
 	case time.Time:
 		return v.Format(time.RFC3339Nano)
 	case []string:

@@ -76,7 +76,7 @@ var PutSubscription = Op[PutSubscriptionInput, SubscriptionID]{
 
 func putSubscription(ctx context.Context, a *admin.Admin, in *PutSubscriptionInput) (out SubscriptionID, err error) {
 	b := in.Body
-	s, err := FilterOf(b.Filter, b.Condition, b.Params)
+	s, err := filterOf(b.Filter, b.Condition, b.Params)
 	if err != nil {
 		return out, err
 	}
@@ -85,24 +85,28 @@ func putSubscription(ctx context.Context, a *admin.Admin, in *PutSubscriptionInp
 	return out, err
 }
 
-// FilterOf is a subscription with a filter, or with a condition and its parameters.
-func FilterOf(filter map[string]json.RawMessage, condition string, params map[string]json.RawMessage) (s admin.Subscription, err error) {
+// filterOf is a subscription with a filter, or with a condition and its parameters.
+func filterOf(filter map[string]json.RawMessage, condition string, params map[string]json.RawMessage) (s admin.Subscription, err error) {
 	s.Condition = condition
 	if condition != "" && filter != nil {
-		return s, pg.Invalid("there are both filter and conditions_sql", "Give one of them.")
+		return s, pg.Invalid("there are both filter and conditions_sql", "Leave one of them out.")
 	}
 	if _, ok := filter["conditions_sql"]; ok {
-		return s, pg.Invalid("conditions_sql is not a field of a filter", "Give it beside the filter, not in it.")
+		return s, pg.Invalid("conditions_sql is not a field of a filter", "It stands beside the filter, not in it.")
 	}
-	if filter != nil {
-		if s.Filter, err = json.Marshal(filter); err != nil {
-			return s, err
-		}
+	if s.Filter, err = asJSON(filter); err != nil {
+		return s, err
 	}
-	if params != nil {
-		s.Params, err = json.Marshal(params)
-	}
+	s.Params, err = asJSON(params)
 	return s, err
+}
+
+// asJSON makes a document of an object; of nil, none.
+func asJSON(object map[string]json.RawMessage) (json.RawMessage, error) {
+	if object == nil {
+		return nil, nil
+	}
+	return json.Marshal(object)
 }
 
 func loadSubscription(ctx context.Context, a *admin.Admin, in *PutSubscriptionInput) error {
@@ -121,7 +125,7 @@ func loadSubscription(ctx context.Context, a *admin.Admin, in *PutSubscriptionIn
 
 // Owed is the number of events that are no longer handed out.
 type Owed struct {
-	Owed int64 `json:"owed" doc:"The number of its failed events and messages that are no longer handed out"`
+	Owed int64 `json:"owed" doc:"How many of its failed events and messages are no longer handed out or sent"`
 }
 
 var DeleteSubscription = Op[BySubscription, Owed]{

@@ -74,6 +74,7 @@ var walks = map[string]func(p *person){
 	"relays":                   walkRelays,
 	"projections":              walkProjections,
 	"webhooks":                 walkWebhooks,
+	"webhook that is made":     walkMakeWebhook,
 	"webhook that fails":       walkFailingWebhook,
 	"tokens":                   walkTokens,
 	"audit log":                walkAudit,

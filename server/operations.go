@@ -66,6 +66,18 @@ func (s *Server) operations() {
 	serveAll(s, op.ListTokens)
 	serveMade(s, op.CreateToken)
 	serveOne(s, op.RevokeToken)
+
+	serveAll(s, op.ListWebhooks)
+	serveOne(s, op.GetWebhook)
+	serveMade(s, op.CreateWebhook)
+	serveOne(s, op.ChangeWebhook)
+	serveOne(s, op.DeleteWebhook)
+	serveNone(s, op.EnableWebhook)
+	serveNone(s, op.DisableWebhook)
+	register(s, routeOf(op.RotateWebhookSecret), s.rotateWebhook)
+	serveOne(s, op.TestWebhook)
+	serveOne(s, op.RedeliverWebhook)
+	register(s, routeOf(op.ListWebhookDeliveries), s.listWebhookDeliveries)
 }
 
 // serveOne adds the route of an operation that returns one thing.

@@ -161,7 +161,6 @@ func (s *Server) routes() {
 	s.claiming()
 	s.leases()
 	s.deadLetters()
-	s.webhooks()
 	s.operations()
 	s.jobs()
 	s.servePage()

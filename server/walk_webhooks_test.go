@@ -51,8 +51,10 @@ func walkWebhooks(p *person) {
 	p.request("posthorn.webhook.test", "delivered")
 	p.clickIn("crm", "crm")
 	p.seesIn("delivered", "200", "the answer of crm")
+	p.click("Disable…")
+	p.fill("Reason. A reason, shown to operators", "until Monday")
 	p.click("Disable")
-	p.sees("It is disabled: disabled by an operator", "Its events wait in the log")
+	p.sees("It is disabled: until Monday", "Its events wait in the log")
 	p.exec(p.T, "select posthorn.publish('default', 'order.placed')")
 	p.goTo("Webhooks")
 	p.seesIn("crm", "disabled")
@@ -60,6 +62,35 @@ func walkWebhooks(p *person) {
 	p.sees("Webhook crm is enabled")
 	p.request("order.placed", "delivered")
 	p.recorded("test-webhook crm 1", "disable-webhook crm 1", "enable-webhook crm 1")
+}
+
+// A webhook is made, changed and deleted. Its secret is shown after it was made and after a
+// rotation.
+func walkMakeWebhook(p *person) {
+	p.visit("/")
+	p.goTo("Webhooks")
+	p.click("Make a webhook…")
+	p.fill("Name. The name of the webhook", "crm")
+	p.fill("Url. Where to send; required for a new webhook", "https://crm.example/hooks")
+	p.choose("Order. Whether events of one key come one after another. Default: none", "key")
+	p.click("Save")
+	p.sees("The secret of webhook crm is shown only this once", "whsec_")
+	p.click("Back")
+	p.sees("Webhook crm", "in order per key")
+	p.click("Rotate the secret…")
+	p.click("Rotate")
+	p.sees("whsec_")
+	p.click("Back")
+	p.click("Change…")
+	p.fill("Url. Where to send; required for a new webhook", "https://new.example/hooks")
+	p.click("Save")
+	p.sees("Webhook crm is changed.", "https://new.example/hooks")
+	p.finds("select count(*) = 1 from posthorn.webhooks where ordering = 'key' and timeout = '15 seconds' and cardinality(delays) = 9")
+	p.click("Delete…")
+	p.sees("Delete webhook crm (https://new.example/hooks) with the 0 events that it is owed?")
+	p.click("Delete")
+	p.sees("There is no webhook.")
+	p.recorded("create-webhook crm 1", "rotate-webhook-secret crm 1", "change-webhook crm 1", "delete-webhook crm 0")
 }
 
 // The page shows the answers of an endpoint that fails, and sends to it again.
@@ -73,7 +104,7 @@ func walkFailingWebhook(p *person) {
 	p.seesIn("the answer of crm", "retry", "503")
 	status.Store(http.StatusOK)
 	p.click("Send again")
-	p.sees("Event 1 is sent again.")
+	p.sees("Webhook crm gets 1 events again.")
 	p.request("order.placed", "delivered")
 	p.sees("delivered")
 	p.click("Only those that failed")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 type createdWebhook struct {
@@ -80,7 +81,7 @@ func TestWebhookSecretsOverHTTP(t *testing.T) {
 		s.call(t, "GET", "/v1/webhooks/crm", nil).want(t, 200, &shown)
 		return len(shown.Secrets)
 	}
-	var key webhookKey
+	var key op.WebhookKey
 	s.call(t, "POST", "/v1/webhooks/crm/rotate", `{"secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","keep_old":"2 days"}`).want(t, 200, &key)
 	equal(t, "secret", key.Secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	equal(t, "secrets", secrets(), 2)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,27 +9,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
-const webhooksCreateLong = `Make a webhook that sends events to URL, and print its secret, this once: the
-receiver checks signatures with it. With --secret ed25519 Posthorn makes a pair of
-keys and prints the public one, which is no secret.
+const webhooksCreateMore = `With --secret ed25519 Posthorn makes a pair of keys and prints the public one, which
+is no secret.
 
-The webhook gets the events that are published from now on and pass all the
-filters given, as with posthorn groups subscribe; without a filter, all events.
-Events of restricted and confidential streams go only to webhooks whose --stream
-is the whole name of the stream.
+The webhook gets the events that pass all the filters given, as with posthorn
+groups subscribe; without a filter, all events. Events of restricted and
+confidential streams go only to webhooks whose --stream is the whole name of the
+stream.
 
 Periods are written like 90s, 5m, 12h or 3d.`
-
-const webhooksCreateExample = `  posthorn webhooks create crm https://crm.example/hooks
-  posthorn webhooks create crm https://crm.example/hooks --type 'order.*' --order key
-  posthorn webhooks create audit https://audit.example/ --secret ed25519 --batch 100 --gzip
-  posthorn webhooks create chat https://chat.example/ --header 'Authorization: Bearer 7Zk' --rate 5`
-
-const webhooksChangeExample = `  posthorn webhooks change crm --url https://new.example/hooks
-  posthorn webhooks change crm --type 'order.*' --type 'invoice.*'
-  posthorn webhooks change crm --disable-after never --no-headers`
 
 // webhookFlags are the settings of a webhook.
 type webhookFlags struct {
@@ -93,54 +83,40 @@ func (f *webhookFlags) read(cmd *cobra.Command) (admin.WebhookSettings, error) {
 const secretUsage = "whsec_… or whsk_… of the receiver, - to read it from the standard input, or ed25519 (default: one is made)"
 
 func newWebhooksCreate(a *app) *cobra.Command {
-	cmd := about{"create NAME URL", "Make a webhook, and print its secret once", webhooksCreateLong, webhooksCreateExample}.command()
 	var f webhookFlags
-	f.add(cmd)
-	secret := cmd.Flags().String("secret", "", secretUsage)
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		settings, err := f.read(cmd)
-		if err != nil {
-			return err
-		}
-		settings.URL = args[1]
-		if settings.Secret, err = secretOf(cmd, *secret); err != nil {
-			return err
-		}
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			made, err := adm.CreateWebhook(cmd.Context(), args[0], settings)
+	var secret string
+	in := &op.CreateWebhookInput{}
+	cmd := changeOf(a, op.CreateWebhook, in, func(c *changeCommand) {
+		c.about = aboutOf(op.CreateWebhook, webhooksCreateMore)
+		c.prepare = func(cmd *cobra.Command, args []string) error {
+			settings, err := f.read(cmd)
 			if err != nil {
 				return err
 			}
-			return printWebhookSecret(cmd, adm, args[0], made, *asJSON)
-		})
-	}
+			settings.URL = args[1]
+			settings.Secret, err = secretOf(cmd, secret)
+			in.Body.Name, in.Body.WebhookSettings.WebhookSettings = args[0], settings
+			return err
+		}
+	})
+	f.add(cmd)
+	cmd.Flags().StringVar(&secret, "secret", "", secretUsage)
 	return cmd
 }
 
 func newWebhooksChange(a *app) *cobra.Command {
 	var f webhookFlags
-	var settings admin.WebhookSettings
-	cmd := changeCommand{
-		about: about{
-			use:   "change NAME",
-			short: "Change settings of a webhook",
-			long: `Change the settings of a webhook that are given; the others stay. A new filter
-replaces the whole old one, and new headers replace all old headers. Requests that
-are under way are not affected.`,
-			example: webhooksChangeExample,
-		},
-		prepare: func(cmd *cobra.Command, _ []string) (err error) {
+	in := &op.ChangeWebhookInput{}
+	cmd := changeOf(a, op.ChangeWebhook, in, func(c *changeCommand) {
+		c.prepare = func(cmd *cobra.Command, args []string) (err error) {
 			if cmd.Flags().NFlag() == 0 {
 				return usageError{errors.New("no setting is given"), "run: posthorn webhooks change --help"}
 			}
-			settings, err = f.read(cmd)
+			in.Name = args[0]
+			in.Body.WebhookSettings, err = f.read(cmd)
 			return err
-		},
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-			return result{sentence: fmt.Sprintf("webhook %s is changed", args[0])}, adm.ChangeWebhook(ctx, args[0], settings)
-		},
-	}.build(a)
+		}
+	})
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.settings.URL, "url", "", "the URL of the endpoint")
 	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "remove all headers")
@@ -162,40 +138,4 @@ func secretOf(cmd *cobra.Command, value string) (string, error) {
 		return "", usageError{errors.New("the standard input is empty"), "it should hold the secret"}
 	}
 	return value, nil
-}
-
-// printWebhookSecret prints the secret with which a receiver checks signatures; for
-// ed25519 it is the public key, and the private key stays in the database.
-func printWebhookSecret(cmd *cobra.Command, adm *admin.Admin, name, secret string, asJSON bool) error {
-	found, err := webhookKey(cmd.Context(), adm, name, secret)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), found)
-	}
-	note, text := "the secret of webhook %s is shown only this once; its receiver checks signatures with it\n", found.Secret
-	if found.PublicKey != "" {
-		note, text = "the receiver of webhook %s checks signatures with this public key\n", found.PublicKey
-	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), note, name)
-	_, printed := fmt.Fprintln(cmd.OutOrStdout(), text) // alone, for scripts
-	return errors.Join(err, printed)
-}
-
-type madeWebhookKey struct {
-	Name      string `json:"name"`
-	Secret    string `json:"secret,omitempty"`
-	PublicKey string `json:"public_key,omitempty"`
-}
-
-func webhookKey(ctx context.Context, adm *admin.Admin, name, secret string) (madeWebhookKey, error) {
-	if !strings.HasPrefix(secret, "whsk_") {
-		return madeWebhookKey{Name: name, Secret: secret}, nil
-	}
-	w, err := adm.Webhook(ctx, name)
-	if err != nil {
-		return madeWebhookKey{}, err
-	}
-	return madeWebhookKey{Name: name, PublicKey: w.Secrets[0].PublicKey}, nil
 }

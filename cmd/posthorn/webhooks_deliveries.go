@@ -10,21 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newWebhooksDeliveries(a *app) *cobra.Command {
 	var f admin.WebhookAttemptFilter
 	cmd := listCommand[admin.WebhookAttempt]{
-		about: about{
-			use:   "deliveries [NAME]",
-			short: "List requests of a webhook, or for an event, newest first",
-			long: `List the requests that were made for events: the time, the duration and the answer
-of each. They are kept for webhook_attempts_retention_period, a week unless
-configured otherwise.`,
-			example: `  posthorn webhooks deliveries crm --failed
-  posthorn webhooks deliveries --event 4711
-  posthorn webhooks deliveries crm --limit 10 --json`,
-		},
+		about: aboutOf(op.ListWebhookDeliveries, "With --event alone they are those of all webhooks."),
 		limit: &f.Limit,
 		prepare: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 && f.EventID == 0 {
@@ -50,40 +42,28 @@ configured otherwise.`,
 
 func took(d admin.WebhookAttempt) string { return fmt.Sprintf("%d ms", d.DurationMS) }
 
-var webhooksRedeliver = changeCommand{
-	about: about{
-		use:   "redeliver NAME EVENT...",
-		short: "Send events to a webhook again",
-		long: `Send events of the log to a webhook again, by their ids: even events that it has
-not had, or that do not pass its filter. Dead letters of the webhook are redriven.`,
-		example: "  posthorn webhooks redeliver crm 4711 4712",
-	},
-	json: true,
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-		var ids []int64
-		for _, text := range args[1:] {
-			id, err := parseID(text, "an event", "webhooks deliveries "+args[0])
-			if err != nil {
-				return result{}, err
+func newWebhooksRedeliver(a *app) *cobra.Command {
+	in := &op.RedeliverWebhookInput{}
+	return changeOf(a, op.RedeliverWebhook, in, func(c *changeCommand) {
+		c.prepare = func(_ *cobra.Command, args []string) error {
+			in.Name = args[0]
+			for _, text := range args[1:] {
+				id, err := parseID(text, "an event", "webhooks deliveries "+args[0])
+				if err != nil {
+					return err
+				}
+				in.Body.Events = append(in.Body.Events, id)
 			}
-			ids = append(ids, id)
+			return nil
 		}
-		n, err := adm.RedeliverWebhook(ctx, args[0], ids...)
-		return result{fmt.Sprintf("webhook %s gets %d events again", args[0], n), map[string]int64{"redelivered": n}}, err
-	},
+	})
 }
 
 func newWebhooksTest(a *app) *cobra.Command {
 	var wait time.Duration
 	cmd := changeCommand{
-		about: about{
-			use:   "test NAME",
-			short: "Send a test event to a webhook, and print the answer",
-			long: `Send an event of type posthorn.webhook.test to a webhook, even if it does not pass
-the filter, and print the answer of the endpoint. The command fails unless the
-endpoint answers with success within --wait.`,
-			example: "  posthorn webhooks test crm",
-		},
+		about: aboutOf(op.TestWebhook, `The command prints the answer of the endpoint, and fails unless the endpoint answers
+with success within --wait.`),
 		json: true,
 		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			id, err := adm.TestWebhook(ctx, args[0])

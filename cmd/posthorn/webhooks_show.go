@@ -1,27 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/posthorn/posthorn/admin"
 )
-
-var webhooksShow = showCommand[admin.Webhook]{
-	about: about{
-		use:     "show NAME",
-		short:   "Show one webhook: its settings, and the state of its endpoint",
-		long:    `Show one webhook. Its secrets, and the values of its headers, are never shown.`,
-		example: "  posthorn webhooks show crm",
-	},
-	load: func(ctx context.Context, adm *admin.Admin, name string) (admin.Webhook, error) {
-		return adm.Webhook(ctx, name)
-	},
-	fields: webhookFields,
-	below:  func(w io.Writer, h admin.Webhook) error { return webhookSecretColumns.printBelow(w, h.Secrets) },
-}
 
 // orMore is a number that was counted up to a limit.
 func orMore(n int64, more bool) any {

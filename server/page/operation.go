@@ -126,6 +126,15 @@ type form struct {
 	BackLink string
 }
 
+// Label is the word on the button.
+func (f form) Label() string {
+	switch f.About.Verb {
+	case "put", "set", "create", "change":
+		return "Save"
+	}
+	return sentence(f.About.Verb)
+}
+
 type formField struct {
 	op.Field
 	Text string
@@ -153,7 +162,7 @@ func formOf(ctx context.Context, r *Request, o op.Any, in any) (*View, error) {
 
 func kindOf(f op.Field) string {
 	switch f.Value.Interface().(type) {
-	case json.RawMessage, map[string]json.RawMessage:
+	case json.RawMessage, map[string]json.RawMessage, map[string]string:
 		return "json"
 	case time.Time:
 		return "time"
@@ -165,6 +174,8 @@ func kindOf(f op.Field) string {
 		return "choices"
 	case f.Enum != nil:
 		return "choice"
+	case strings.Contains(f.Text(), "\n"): // which a field of one line would lose
+		return "json"
 	}
 	return "text"
 }

@@ -2,10 +2,10 @@ package page
 
 import (
 	"context"
-	"fmt"
-	"net/http"
+	"strings"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func (p *Pages) webhooks() {
@@ -14,17 +14,24 @@ func (p *Pages) webhooks() {
 		return &View{Title: "Webhooks", Data: all}, err
 	}})
 	p.screen(Screen{Path: "webhook", Under: "webhooks", Live: true, Show: showWebhook})
-	onWebhook := func(verb, done string) {
-		p.action(Action{Path: "webhook/" + verb, Do: func(ctx context.Context, r *Request) (string, string, error) {
-			name := r.Value("name")
-			err := r.Call(ctx, http.MethodPost, "/v1/webhooks/"+segment(name)+"/"+verb, nil, nil)
-			return "", "Webhook " + name + " " + done + ".", err
-		}})
+	p.operation(op.EnableWebhook, nil)
+	p.operation(op.TestWebhook, nil)
+	p.operation(op.DisableWebhook, fromWebhookForm)
+	p.operation(op.RedeliverWebhook, fromWebhookForm)
+	p.operation(op.CreateWebhook, toWebhook)
+	p.operation(op.ChangeWebhook, toWebhook)
+	p.operation(op.RotateWebhookSecret, toWebhook)
+	p.operation(op.DeleteWebhook, func(r *Request) string { return r.Link("webhooks") })
+}
+
+func toWebhook(r *Request) string { return r.Link("webhook", "name", r.Value("name")) }
+
+// fromWebhookForm leads to the page of the webhook, unless a button was on another page.
+func fromWebhookForm(r *Request) string {
+	if back := r.Value("back"); back != "" && !strings.HasPrefix(back, r.Link("webhook/")) {
+		return ""
 	}
-	onWebhook("enable", "is enabled; it gets the events that it missed")
-	onWebhook("disable", "is disabled; its events wait")
-	onWebhook("test", "gets a test event")
-	p.action(Action{Path: "webhook/redeliver", Do: redeliver})
+	return toWebhook(r)
 }
 
 func showWebhook(ctx context.Context, r *Request) (*View, error) {
@@ -48,13 +55,4 @@ func showWebhook(ctx context.Context, r *Request) (*View, error) {
 		Attempts []admin.WebhookAttempt
 		Paging   paging
 	}{webhook, attempts, more}}, nil
-}
-
-func redeliver(ctx context.Context, r *Request) (string, string, error) {
-	event, err := r.Number("event")
-	if err != nil {
-		return "", "", err
-	}
-	err = r.Call(ctx, http.MethodPost, "/v1/webhooks/"+segment(r.Value("name"))+"/redeliver", map[string][]int64{"events": {event}}, nil)
-	return "", fmt.Sprintf("Event %d is sent again.", event), err
 }

@@ -66,6 +66,12 @@ func TestWebhookForms(t *testing.T) {
 
 	form = b.get("/ui/default/webhook/change?name=crm").wantPage(t, 200, "12345678901234567890", "https://crm.example/&lt;b&gt;")
 	form.wantNone(t, "sesame", first)
+	for name, value := range map[string]string{
+		"body": "cloudevents", "batch": "10", "gzip": "true", "order": "key", "concurrency": "10", "rate": "2.5", "timeout": "5 seconds",
+		"delays": "00:00:01,01:00:00", "disable_after": "never", "headers": "", "conditions_sql": "",
+	} {
+		equal(t, name+" in the form", form.filled().Get(name), value)
+	}
 	change := func(fields url.Values) {
 		t.Helper()
 		b.post(form, "/ui/default/webhook/change", fields).wantPage(t, 200, "Webhook crm is changed.", "<h1>Webhook ")

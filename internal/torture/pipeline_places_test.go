@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -109,12 +110,13 @@ func (p *pipelinePart) readNATS(ctx context.Context) (ids []int64, err error) {
 	if err != nil {
 		return nil, err
 	}
+	p.stored = nil
 	names := js.StreamNames(ctx)
 	for name := range names.Name() {
 		if strings.HasPrefix(name, "KV_") { // positions of groups
 			continue
 		}
-		found, err := readJetStream(ctx, js, name)
+		found, err := p.readJetStream(ctx, js, name)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +125,7 @@ func (p *pipelinePart) readNATS(ctx context.Context) (ids []int64, err error) {
 	return ids, names.Err()
 }
 
-func readJetStream(ctx context.Context, js jetstream.JetStream, name string) (ids []int64, err error) {
+func (p *pipelinePart) readJetStream(ctx context.Context, js jetstream.JetStream, name string) (ids []int64, err error) {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {
 		return nil, err
@@ -150,7 +152,12 @@ func readJetStream(ctx context.Context, js jetstream.JetStream, name string) (id
 		if err != nil {
 			return nil, err
 		}
+		meta, err := message.Metadata()
+		if err != nil {
+			return nil, err
+		}
 		ids = append(ids, id)
+		p.stored = append(p.stored, fmt.Sprintf("%s %d: event %d %s, stored at %s", name, meta.Sequence.Stream, id, message.Data(), meta.Timestamp.UTC()))
 	}
 	return ids, nil
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"time"
 
@@ -23,7 +25,8 @@ import (
 const pipelineLease = 2 * time.Second
 
 func beRelay(ctx context.Context, s setup) error {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()})
+	printed := slog.New(slog.NewTextHandler(os.Stdout, nil)) // a failed test shows it
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: printed})
 	if err != nil {
 		return err
 	}
@@ -35,7 +38,7 @@ func beRelay(ctx context.Context, s setup) error {
 		return err
 	}
 	defer toRedis.Close()
-	toNATS, err := nats.Open(ctx, s.NATS, nats.Config{Replicas: 3, Logger: quiet()})
+	toNATS, err := nats.Open(ctx, s.NATS, nats.Config{Replicas: 3, Logger: printed})
 	if err != nil {
 		return err
 	}

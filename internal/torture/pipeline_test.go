@@ -26,6 +26,7 @@ type pipelinePart struct {
 	observer  *client
 	places    []*place
 	streams   map[string]bool // with events in the log
+	stored    []string        // the messages of JetStream, as they were read last
 
 	relays, archivers, redisReaders, natsReaders []*process
 }
@@ -172,6 +173,9 @@ func (p *pipelinePart) check() (string, *findings) {
 		})
 		c.checkPlace(place)
 		counts += fmt.Sprintf("; %s: %d repeats", place, len(place.ids)-place.distinct)
+	}
+	if len(c.violations) > 0 {
+		p.t.Log(strings.Join(p.stored, "\n"))
 	}
 	return counts, c.findings
 }

@@ -109,6 +109,7 @@ func (r *run) disturb(p part) {
 		}
 		r.await("work is done after a fault", func() bool { return r.record.done.Load() >= goal })
 		f := faults[i%len(faults)]
+		r.t.Logf("%s: fault: %s", time.Now().UTC(), f.name)
 		f.inject(i / len(faults))
 		r.injected[f.name]++
 		r.kills.Add(1)

@@ -187,7 +187,7 @@ func (f Field) Set(text string) error {
 	return nil
 }
 
-// number reads a whole number from 1 on.
+// number reads a whole number, from Least to Most.
 func (f Field) number(text string) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	switch {

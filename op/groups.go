@@ -22,10 +22,15 @@ var ListGroups = listAll(About{
 	ByHand:  map[Face]string{Page: "it has a search, and pages"},
 }, (*admin.Admin).Groups)
 
-// GroupView is a group with its policy and its subscriptions.
+// GroupView is a group with its policy.
 type GroupView struct {
 	admin.GroupStatus
-	Policy        *admin.GroupPolicy         `json:"policy,omitempty"`
+	Policy *admin.GroupPolicy `json:"policy,omitempty"`
+}
+
+// GroupDetails is a group with its policy and its subscriptions.
+type GroupDetails struct {
+	GroupView
 	Subscriptions []admin.SubscriptionStatus `json:"subscriptions"`
 }
 
@@ -34,19 +39,21 @@ var GetGroup = getNamed(About{
 	Does:   "Show one group: its position, its policy and its subscriptions",
 	More:   "The result also has its lag, and the number of its retries and dead letters.",
 	ByHand: map[Face]string{Page: "it also has readers, leases, retries and errors"},
-}, getGroup)
+}, func(a *admin.Admin, ctx context.Context, name string) (d GroupDetails, err error) {
+	if d.GroupView, err = viewGroup(ctx, a, name); err != nil {
+		return d, err
+	}
+	subscriptions, err := a.Subscriptions(ctx, name)
+	d.Subscriptions = append([]admin.SubscriptionStatus{}, subscriptions...)
+	return d, err
+})
 
-func getGroup(a *admin.Admin, ctx context.Context, name string) (v GroupView, err error) {
+func viewGroup(ctx context.Context, a *admin.Admin, name string) (v GroupView, err error) {
 	if v.GroupStatus, err = a.Group(ctx, name); err != nil {
 		return v, err
 	}
 	policy, err := a.GroupPolicy(ctx, name)
-	if err != nil {
-		return v, err
-	}
 	v.Policy = &policy
-	subscriptions, err := a.Subscriptions(ctx, name)
-	v.Subscriptions = append([]admin.SubscriptionStatus{}, subscriptions...)
 	return v, err
 }
 
@@ -75,14 +82,14 @@ var DefineGroup = Op[DefineGroupInput, GroupView]{
 		if err := a.DefineGroup(ctx, in.Name, settings); err != nil {
 			return GroupView{}, err
 		}
-		return getGroup(a, ctx, in.Name)
+		return viewGroup(ctx, a, in.Name)
 	},
 	Load: loadGroup,
 	Done: func(in *DefineGroupInput, _ GroupView) string { return "group " + in.Name + " is defined" },
 }
 
 func loadGroup(ctx context.Context, a *admin.Admin, in *DefineGroupInput) error {
-	g, err := getGroup(a, ctx, in.Name)
+	g, err := viewGroup(ctx, a, in.Name)
 	if err != nil {
 		return err
 	}

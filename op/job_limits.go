@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // The limits of jobs are by tags. Listing, enqueueing, steering and handling jobs are by
@@ -32,7 +33,7 @@ type SetJobLimitInput struct {
 	Body struct {
 		MaxRunning    int64 `json:"max_running,omitempty" flag:"max-running" minimum:"-1" maximum:"1000000000" doc:"How many jobs with the tag run at once. Default: any number; -1: none"`
 		MaxStarted    int64 `json:"max_started,omitempty" flag:"max-started" minimum:"-1" maximum:"1000000000" doc:"How many start in the period. Default: any number; -1: none"`
-		PeriodSeconds int64 `json:"period_seconds,omitempty" page:"seconds" minimum:"1" maximum:"31536000" doc:"The period, with max_started"`
+		PeriodSeconds int64 `json:"period_seconds,omitempty" page:"seconds" minimum:"1" maximum:"31104000" doc:"The period, with max_started"`
 	}
 }
 
@@ -57,7 +58,9 @@ var SetJobLimit = Op[SetJobLimitInput, None]{
 	Load: func(ctx context.Context, a *admin.Admin, in *SetJobLimitInput) error {
 		all, err := a.JobLimits(ctx)
 		for _, l := range all {
-			if l.Tag == in.Tag {
+			if l.Tag == in.Tag && l.PeriodSeconds != float64(int64(l.PeriodSeconds)) {
+				return pg.Invalid(fmt.Sprintf("the period of tag %s is no whole number of seconds", in.Tag), "Change its limit with posthorn jobs limit.")
+			} else if l.Tag == in.Tag {
 				in.Body.MaxRunning, in.Body.MaxStarted, in.Body.PeriodSeconds = int64(l.MaxRunning), int64(l.MaxStarted), int64(l.PeriodSeconds)
 			}
 		}

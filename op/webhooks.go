@@ -84,10 +84,13 @@ func (k WebhookKey) sentence(webhook string) string {
 	return "the secret of webhook " + webhook + " is shown only this once; its receiver checks signatures with it"
 }
 
+// privateKey begins a private key of ed25519.
+const privateKey = "whsk_"
+
 // keyOf returns the key for receivers that belongs to a secret. The secret of ed25519 is a
 // private key, which is not returned: receivers need the public key only.
 func keyOf(secret string, w admin.Webhook) WebhookKey {
-	if strings.HasPrefix(secret, "whsk_") && len(w.Secrets) > 0 {
+	if strings.HasPrefix(secret, privateKey) && len(w.Secrets) > 0 {
 		return WebhookKey{PublicKey: w.Secrets[0].PublicKey}
 	}
 	return WebhookKey{Secret: secret}
@@ -231,7 +234,13 @@ type RotateWebhookSecretInput struct {
 	}
 }
 
-var RotateWebhookSecret = Op[RotateWebhookSecretInput, WebhookKey]{
+// RotatedSecret is the new key of a webhook.
+type RotatedSecret struct {
+	Name string `json:"name" doc:"The name of the webhook"`
+	WebhookKey
+}
+
+var RotateWebhookSecret = Op[RotateWebhookSecretInput, RotatedSecret]{
 	About: About{
 		Topic: webhooks, Verb: "rotate", Name: "rotate-webhook-secret", Go: "RotateWebhookSecret", SQL: "rotate_webhook_secret",
 		Does: "Give a webhook a new secret, and show it once",
@@ -241,19 +250,23 @@ var RotateWebhookSecret = Op[RotateWebhookSecretInput, WebhookKey]{
 			"posthorn webhooks rotate crm --keep-old 0s\nposthorn webhooks rotate crm --secret ed25519",
 		ByHand: map[Face]string{HTTP: "the body may be left out, and a period may be a number"},
 	},
-	Call: func(ctx context.Context, a *admin.Admin, in *RotateWebhookSecretInput) (WebhookKey, error) {
+	Call: func(ctx context.Context, a *admin.Admin, in *RotateWebhookSecretInput) (out RotatedSecret, err error) {
 		keepOld, err := keepFor(in.Body.KeepOld)
 		if err != nil {
-			return WebhookKey{}, err
+			return out, err
 		}
 		secret, err := a.RotateWebhookSecret(ctx, in.Name, in.Body.Secret, keepOld)
 		if err != nil {
-			return WebhookKey{}, err
+			return out, err
 		}
-		w, err := a.Webhook(ctx, in.Name)
-		return keyOf(secret, w), err
+		out = RotatedSecret{in.Name, WebhookKey{Secret: secret}}
+		if strings.HasPrefix(secret, privateKey) {
+			w, err := a.Webhook(ctx, in.Name)
+			return RotatedSecret{in.Name, keyOf(secret, w)}, err
+		}
+		return out, nil
 	},
-	Done: func(in *RotateWebhookSecretInput, key WebhookKey) string { return key.sentence(in.Name) },
+	Done: func(in *RotateWebhookSecretInput, out RotatedSecret) string { return out.sentence(in.Name) },
 }
 
 // keepFor reads the period of an old secret, as package admin has it: 0 is a day, and a

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -109,7 +110,7 @@ func TestPageDefinesGroups(t *testing.T) {
 	form = b.get("/ui/default/group/define?name=g").wantPage(t, 200, `value="4"`, "00:00:02")
 	b.post(form, "/ui/default/group/define", url.Values{"name": {"g"}, "delays": {"1 second,1 minute"}, "attempts": {"7"}}).
 		wantPage(t, 200, "key, 4 slots", "<dd>7</dd>", "00:00:01 00:01:00")
-	b.post(form, "/ui/default/group/define", url.Values{"name": {"g"}, "slots": {"many"}}).wantPage(t, 400, "slots cannot be read")
+	b.post(form, "/ui/default/group/define", url.Values{"name": {"g"}, "slots": {"many"}}).wantPage(t, 400, "slots is not a number")
 	b.post(form, "/ui/default/group/define", url.Values{"name": {"g"}, "backoff": {`{"form": "1 second"}`}}).wantPage(t, 400, "backoff cannot be read")
 
 	form = b.get("/ui/default/subscription/put?group=g").wantPage(t, 200, `value="g"`)
@@ -138,4 +139,12 @@ func TestPageConditionsNeedTheScopeAdmin(t *testing.T) {
 	b.post(form, "/ui/default/subscription/put", fields).wantPage(t, 403, "conditions in SQL need the scope admin")
 	fields = url.Values{"group": {"g"}, "name": {"s"}, "filter": {`{"type": "a"}`}}
 	b.post(form, "/ui/default/subscription/put", fields).wantPage(t, 200, "Subscription s of group g is defined.")
+
+	// Without the scope read it does not learn what there is.
+	consumer := s.visit(t)
+	consumer.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {s.token(t, "consume")}, "next": {"/"}}, "Origin: "+s.url)
+	s.forget()
+	for _, path := range []string{"group/define?name=g", "subscription/put?group=g&name=s"} {
+		consumer.get("/ui/default/"+path).wantPage(t, 403, "the token lacks the scope read")
+	}
 }

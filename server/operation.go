@@ -11,7 +11,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -69,14 +68,6 @@ func register[I, O any](s *Server, op operation, handle func(context.Context, ca
 	if op.response != nil {
 		documented.Responses[strconv.Itoa(documented.DefaultStatus)].Content = op.response
 	}
-}
-
-// registerList adds an operation that returns all of a kind in the caller's namespace.
-func registerList[T any](s *Server, op operation, list func(*admin.Admin, context.Context) ([]T, error)) {
-	register(s, op, func(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[T], error) {
-		all, err := list(s.admin(c), ctx)
-		return page(all, ""), err
-	})
 }
 
 func operationAt(all *huma.OpenAPI, op operation) *huma.Operation {

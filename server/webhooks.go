@@ -27,7 +27,7 @@ func (s *Server) rotateWebhook(ctx context.Context, c caller, input *rotateWebho
 		}
 	}
 	key, err := perform(ctx, s, c, op.RotateWebhookSecret, rotate)
-	return &bodyOf[op.WebhookKey]{key}, err
+	return &bodyOf[op.WebhookKey]{key.WebhookKey}, err
 }
 
 func (s *Server) listWebhookDeliveries(ctx context.Context, c caller, input *op.ListWebhookDeliveriesInput) (*listOf[admin.WebhookAttempt], error) {

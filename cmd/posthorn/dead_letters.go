@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"iter"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -57,18 +56,6 @@ func newDeadLettersReasons(a *app) *cobra.Command {
 	addFlags(cmd.Flags(), &in)
 	limitVar(cmd.Flags(), &in.Limit, 100, mostListed, "list so many")
 	return cmd
-}
-
-// collect reads an iterator up to its end or its first error.
-func collect[T any](all iter.Seq2[T, error]) ([]T, error) {
-	var list []T
-	for item, err := range all {
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, item)
-	}
-	return list, nil
 }
 
 // shorten cuts a text to a number of characters.

@@ -18,7 +18,7 @@ func newGroups(a *app) *cobra.Command {
 name. Each event is handled once per group.`,
 	},
 		list(a, op.ListGroups, "LAG is the number of events, and BEHIND the age of the oldest of them.", groupColumns),
-		show(a, op.GetGroup, groupFields, func(w io.Writer, d op.GroupView) error { return subscriptionColumns.printBelow(w, d.Subscriptions) }),
+		show(a, op.GetGroup, groupFields, func(w io.Writer, d op.GroupDetails) error { return subscriptionColumns.printBelow(w, d.Subscriptions) }),
 		newGroupsDefine(a),
 		newGroupsPreview(a),
 		newGroupsSeek(a),

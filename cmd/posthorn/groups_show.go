@@ -8,7 +8,7 @@ import (
 	"github.com/posthorn/posthorn/op"
 )
 
-func groupFields(field fields, d op.GroupView) {
+func groupFields(field fields, d op.GroupDetails) {
 	field("group", d.Group)
 	field("namespace", d.Namespace)
 	field("state", groupState(d.GroupStatus))

@@ -1,6 +1,7 @@
 package guarantee
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -236,6 +237,25 @@ func TestOrderedWebhooksPassOverDeadRetries(t *testing.T) {
 		if owed > room && rows > delivered/2 {
 			t.Errorf("%d rows are read for %d events", rows, len(events))
 		}
+		s.exec("delete from posthorn.retries")
+	}
+}
+
+// An ordered webhook that is owed many events of each slot gets events of as many slots as it
+// may have requests at once, since those of a slot are sent one after another. If a slot alone
+// owes events, they fill the room.
+func TestOrderedWebhooksGetEventsOfManySlots(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	crm, w := s.webhook(`{"order": "key", "concurrency": 10}`)
+	const room = 20
+	for slots, want := range map[int]int{100: 10, 1: 1} {
+		s.exec(`insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
+			select $1, n, 'crm', 1, now(), posthorn.webhook_slot($2, n % $3) from generate_series(1, 4000) n`, w.group, crm, slots)
+		due := column[int64](s, `select slot from posthorn.due_webhooks($1, $2, $3, array[$4::int], array[$5::int], '{}', '{}')`, w.group, sender, w.epoch, crm, room)
+		slices.Sort(due)
+		equal(t, "events", len(due), room)
+		equal(t, fmt.Sprintf("slots of %d", slots), len(slices.Compact(due)), want)
 		s.exec("delete from posthorn.retries")
 	}
 }

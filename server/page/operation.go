@@ -148,6 +148,11 @@ func formOf(ctx context.Context, r *Request, o op.Any, in any) (*View, error) {
 	subjects := op.Subjects(in)
 	isNamed := len(subjects) > 0 && !slices.ContainsFunc(subjects, func(f op.Field) bool { return f.Text() == "" })
 	if isNamed {
+		if about.Scope != op.Admin { // the present state is for those who may read
+			if err := r.need(string(op.Read)); err != nil {
+				return nil, err
+			}
+		}
 		if err := o.Present(ctx, r.Admin, in); err != nil {
 			return nil, err
 		}

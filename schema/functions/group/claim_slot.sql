@@ -73,7 +73,7 @@ returns boolean
 language plpgsql stable
 as $$
 declare
-  until constant timestamptz := nullif(current_setting('posthorn.blocked_until_' || group_id, true), '')::timestamptz;
+  until constant timestamptz := to_timestamp(nullif(current_setting('posthorn.blocked_until_' || group_id, true), '')::float8);
 begin
   return coalesce(at between until - interval '10 seconds' and until, false);
 end $$;
@@ -87,7 +87,7 @@ as $$
 begin
   if pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass) > entries + 5000 then
     perform set_config('posthorn.blocked_until_' || group_id,
-      (at + least(50 * (clock_timestamp() - began), interval '10 seconds'))::text, false);
+      extract(epoch from at + least(50 * (clock_timestamp() - began), interval '10 seconds'))::text, false);
   end if;
 end $$;
 comment on function posthorn.note_search_of_slots(int, timestamptz, timestamptz, bigint) is

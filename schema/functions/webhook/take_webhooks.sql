@@ -179,7 +179,10 @@ declare
   most int := case when w.failures >= 5 then 1 else due_for_webhook.room end; -- one that fails is only probed
   settled bigint;
   begin_at int;
-  found int;
+  per_slot int;
+  found bigint[] := '{}';
+  taken bigint[] := '{}';
+  due record;
 begin
   return query
     select r.event_id, r.attempts, r.slot, r.due_at
@@ -196,19 +199,29 @@ begin
   select coalesce(min(coalesce(l.ids[1] - 1, l.lo)), 9223372036854775807) into settled
   from posthorn.leases l where l.group_id = w.group_id and l.until is not null;
   begin_at := (random() * 255)::int;
-  return query
-    select x.* from posthorn.due_in_slots(w, begin_at, 255, most, due_for_webhook.held, settled, due_for_webhook.at) x;
-  get diagnostics found = row_count;
-  if found < most then
-    return query
-      select x.* from posthorn.due_in_slots(w, 0, begin_at - 1, most - found, due_for_webhook.held, settled, due_for_webhook.at) x;
-  end if;
+  -- First a few of each slot, since the events of a slot are sent one after another; then more, if there is room.
+  foreach per_slot in array array[greatest(most / w.concurrency, 1), most] loop
+    for due in
+      select x.* from posthorn.due_in_slots(w, begin_at, 255, most - cardinality(taken), per_slot, due_for_webhook.held || taken, settled, due_for_webhook.at) x
+      union all
+      select x.* from posthorn.due_in_slots(w, 0, begin_at - 1, most - cardinality(taken), per_slot, due_for_webhook.held || taken, settled, due_for_webhook.at) x
+      limit most - cardinality(taken)
+    loop
+      event_id := due.event_id;
+      attempts := due.attempts;
+      slot := due.slot;
+      due_at := due.due_at;
+      return next;
+      found := found || event_id;
+    end loop;
+    taken := found;
+  end loop;
 end $$;
 comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz, timestamptz) is
-  'The events that one webhook is owed and are due, but for some, oldest first.';
+  'The events that one webhook is owed and are due, but for some: oldest first, or those of each slot in order.';
 
 create or replace function posthorn.due_in_slots(
-  w posthorn.webhooks, first int, last int, most int, held bigint[], settled bigint, at timestamptz
+  w posthorn.webhooks, first int, last int, most int, per_slot int, held bigint[], settled bigint, at timestamptz
 ) returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz)
 language plpgsql stable
 as $$
@@ -227,13 +240,15 @@ begin
     )
     select h.event_id, h.attempts, h.slot, h.due_at
     from s cross join lateral (
-      select r.event_id, r.attempts, r.slot, r.due_at, bool_and(r.due_at <= due_in_slots.at) over (order by r.event_id) as due
+      select d.*
       from (
-        select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
-        where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit due_in_slots.most + cardinality(due_in_slots.held)) r
-      order by r.event_id) h
-    where h.due and h.event_id <= due_in_slots.settled and h.event_id <> all (due_in_slots.held)
+        select r.event_id, r.attempts, r.slot, r.due_at, bool_and(r.due_at <= due_in_slots.at) over (order by r.event_id) as due
+        from (
+          select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
+          where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit due_in_slots.per_slot + cardinality(due_in_slots.held)) r) d
+      where d.due and d.event_id <= due_in_slots.settled and d.event_id <> all (due_in_slots.held)
+      order by d.event_id limit due_in_slots.per_slot) h
     limit due_in_slots.most;
 end $$;
-comment on function posthorn.due_in_slots(posthorn.webhooks, int, int, int, bigint[], bigint, timestamptz) is
-  'The first events that an ordered webhook is owed in some of its slots and that are due, slot by slot.';
+comment on function posthorn.due_in_slots(posthorn.webhooks, int, int, int, int, bigint[], bigint, timestamptz) is
+  'The first events that an ordered webhook is owed in some of its slots and that are due, so many of each slot, slot by slot.';

@@ -85,20 +85,20 @@ func TestPageSeek(t *testing.T) {
 	s.exec(t, "select posthorn.settle(lease, attempt) from (select distinct lease, attempt from posthorn.claim('default', 'g', 'w')) c")
 	b.get("/ui/default/group/seek?name=g").wantPage(t, 400, "the time is missing")
 	b.get("/ui/default/group/seek?name=none&to=end").wantPage(t, 404, "none")
-	b.get("/ui/default/group/seek?name=g&to=end").wantPage(t, 200, "Move group g to end: 0 events come again, 0 are passed over")
-	asked := b.get("/ui/default/group/seek?name=g&to=beginning").wantPage(t, 200, "Move group g to beginning: 3 events come again")
-	b.post(asked, "/ui/default/group/seek", url.Values{"name": {"g"}, "to": {"beginning"}}).wantPage(t, 200, "Group g stands at beginning.", `id="policy"`)
+	b.get("/ui/default/group/seek?name=g&to=end").wantPage(t, 200, "No event would be handed out again")
+	asked := b.get("/ui/default/group/seek?name=g&to=beginning").wantPage(t, 200, "Move group g to the beginning of the log?", "handed 3 events again")
+	b.post(asked, "/ui/default/group/seek", url.Values{"name": {"g"}, "to": {"beginning"}}).wantPage(t, 200, "Group g was moved.", `id="policy"`)
 	var n int
 	if err := s.ph.Pool().QueryRow(t.Context(), "select count(*) from posthorn.claim('default', 'g', 'w')").Scan(&n); err != nil || n != 3 {
 		t.Errorf("claimed %d, %v", n, err)
 	}
 	b.get("/ui/default/audit").wantPage(t, 200, "seek-group", "-infinity")
 	at := fmt.Sprintf("/ui/default/group/seek?name=g&at=%s", url.QueryEscape("2000-01-01T00:00:00.000Z"))
-	b.get(at).wantPage(t, 200, "2000-01-01T00:00:00Z", "lose 1 leases")
+	b.get(at).wantPage(t, 200, "2000-01-01T00:00:00Z", "lose 1 lease")
 }
 
 // A group is made, changed and deleted on the page, and so are its subscriptions. The form
-// has the present policy, so that what was not changed stays.
+// has the present policy, so that settings which the person leaves alone stay.
 func TestPageDefinesGroups(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -140,7 +140,7 @@ func TestPageConditionsNeedTheScopeAdmin(t *testing.T) {
 	fields = url.Values{"group": {"g"}, "name": {"s"}, "filter": {`{"type": "a"}`}}
 	b.post(form, "/ui/default/subscription/put", fields).wantPage(t, 200, "Subscription s of group g is defined.")
 
-	// Without the scope read it does not learn what there is.
+	// Without the scope read the form shows no present settings.
 	consumer := s.visit(t)
 	consumer.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {s.token(t, "consume")}, "next": {"/"}}, "Origin: "+s.url)
 	s.forget()

@@ -371,7 +371,7 @@ func TestNamesOfRestrictedThings(t *testing.T) {
 	}
 }
 
-// Who does not name the stream does not delete what reads it beside others: the next import
+// A caller that does not name the stream does not delete an import that reads it beside others: the next import
 // of that name would publish its events again, and a replacement may hold them.
 func TestThingsThatReadRestrictedStreamsStay(t *testing.T) {
 	t.Parallel()
@@ -444,7 +444,11 @@ func TestNoPageShowsRestrictedThings(t *testing.T) {
 	form := b.get("/ui/default/event/publish")
 	for _, action := range s.server.pages.Actions() {
 		for _, names := range s.things() {
-			if name := names.Get("name"); strings.Contains(name, hush) || names.Has("event") {
+			name := names.Get("name")
+			if makesGroups[action.Path] && s.number(t, fmt.Sprintf("select count(*) from posthorn.groups where name = '%s'", name)) == 0 {
+				continue // it would make a group of the caller's own
+			}
+			if strings.Contains(name, hush) || names.Has("event") {
 				b.post(form, pageQuery(action.Path, nil), names).check(t, "action "+action.Path+"?"+names.Encode(), name)
 			}
 		}
@@ -456,6 +460,9 @@ func TestNoPageShowsRestrictedThings(t *testing.T) {
 		t.Errorf("%d webhooks fail or are disabled, want 2", n)
 	}
 }
+
+// makesGroups are the actions that make a group of the name that the caller chooses.
+var makesGroups = map[string]bool{"group/define": true, "subscription/put": true}
 
 // firstMessage is what a live page sends first.
 func (b *visitor) firstMessage(t *testing.T, path string) answered {

@@ -117,7 +117,7 @@ func walkNamespaces(p *person) {
 	p.goTo("Namespaces")
 	p.click("Make a namespace…")
 	p.fill("Name", "office")
-	p.click("Save")
+	p.click("Define")
 	p.sees("Namespace office is defined.")
 	p.finds("select count(*) = 1 from posthorn.namespaces where namespace = 'office'")
 }

@@ -19,6 +19,11 @@ func (p *Pages) group() {
 	p.operation(op.DeleteSubscription, linkToGroup("group"))
 }
 
+// linkToGroup returns the link of the page of the group that a field of a form names.
+func linkToGroup(field string) func(r *Request) string {
+	return func(r *Request) string { return r.Link("group", "name", r.Value(field)) }
+}
+
 // someWork bounds lists of leases and retries on the page of a group.
 const someWork = 20
 

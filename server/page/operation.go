@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -113,7 +112,7 @@ func askBefore(ctx context.Context, r *Request, o op.Any, in any) (*View, error)
 	q := question{Sentence: sentence(asked) + "?", Advice: about.More, Action: about.Page, Label: sentence(about.Verb), BackLink: r.Link(pageOfTopic(about))}
 	for _, f := range op.Fields(in) {
 		if f.Form != "" {
-			q.Fields = append(q.Fields, f.Form, cmp.Or(r.Value(f.Form), f.Text()))
+			q.Fields = append(q.Fields, f.Form, r.Value(f.Form))
 		}
 	}
 	return &View{Title: q.Sentence, Template: "question.html", Data: q}, nil
@@ -148,7 +147,7 @@ func formOf(ctx context.Context, r *Request, o op.Any, in any) (*View, error) {
 	subjects := op.Subjects(in)
 	isNamed := len(subjects) > 0 && !slices.ContainsFunc(subjects, func(f op.Field) bool { return f.Text() == "" })
 	if isNamed {
-		if about.Scope != op.Admin { // the present state is for those who may read
+		if about.Scope != op.Admin { // Load reads
 			if err := r.need(string(op.Read)); err != nil {
 				return nil, err
 			}

@@ -2,26 +2,27 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/op"
 )
 
 func (p *Pages) seek() {
-	p.act(op.SeekGroup, func(r *Request, _ any) string { return linkToGroup("name")(r) })
 	p.screen(Screen{Path: "group/seek", Under: "groups", Scope: string(op.Admin), Show: askSeek})
+	p.action(Action{Path: "group/seek", Do: func(ctx context.Context, r *Request) (string, string, error) {
+		_, _, err := p.perform(ctx, r, op.SeekGroup)
+		return r.Link("group", "name", r.Value("name")), "Group " + r.Value("name") + " was moved.", err
+	}})
 }
 
-// linkToGroup returns the link of the page of the group that a field of a form names.
-func linkToGroup(field string) func(r *Request) string {
-	return func(r *Request) string { return r.Link("group", "name", r.Value(field)) }
-}
-
-// askSeek asks before a group is moved, with what that would do: to the beginning, the end,
+// askSeek shows the effects of moving a group before it is moved: to the beginning, the end,
 // or the time in the field at.
 func askSeek(ctx context.Context, r *Request) (*View, error) {
-	in := &op.SeekInput{ByName: op.ByName{Name: r.Value("name")}}
-	if in.Body.To = r.Value("to"); in.Body.To == "" {
+	name, to := r.Value("name"), r.Value("to")
+	place := "the " + to + " of the log"
+	if to == "" {
 		at, err := r.Time("at")
 		if err == nil && at.IsZero() {
 			err = invalid("the time is missing", "Choose the beginning, the end, or a time.")
@@ -29,7 +30,39 @@ func askSeek(ctx context.Context, r *Request) (*View, error) {
 		if err != nil {
 			return nil, err
 		}
-		in.Body.To = at.Format(time.RFC3339)
+		to = at.Format(time.RFC3339)
+		place = to
 	}
-	return askBefore(ctx, r, op.SeekGroup, in)
+	preview, err := op.PreviewSeekGroup.Call(ctx, r.Admin, &op.PreviewSeekInput{ByName: op.ByName{Name: name}, To: to})
+	if err != nil {
+		return nil, err
+	}
+	q := question{
+		Sentence: "Move group " + name + " to " + place + "?", Advice: seekAdvice(preview), Action: "group/seek", Label: "Move it",
+		Fields: []any{"name", name, "to", to}, BackLink: r.Link("group", "name", name),
+	}
+	return &View{Title: q.Sentence, Template: "question.html", Data: q}, nil
+}
+
+func seekAdvice(p admin.SeekPreview) string {
+	about := func(n int64) string {
+		if n >= 10000 {
+			return "about " + things(n, "event")
+		}
+		return things(n, "event")
+	}
+	advice := "No event would be handed out again, and none passed over."
+	switch {
+	case p.Again > 0:
+		advice = "It would be handed " + about(p.Again) + " again."
+	case p.Skipped > 0:
+		advice = "It would never be handed " + about(p.Skipped) + " that it has not read yet."
+	}
+	if p.HasSubscriptions {
+		advice += " Of these, only those that one of its subscriptions wants."
+	}
+	if p.Leases > 0 {
+		advice += fmt.Sprintf(" Workers would lose %s, and what they settle is refused.", things(p.Leases, "lease"))
+	}
+	return advice + " Retries and dead letters stay."
 }

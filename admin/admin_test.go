@@ -121,7 +121,8 @@ func TestConfined(t *testing.T) {
 	if err != nil || len(all) != 2 {
 		t.Errorf("the namespaces are %+v, %v", all, err)
 	}
-	confined := a.Confined()
+	own := ph.Namespace()
+	confined := a.Holding(&admin.FoundToken{ID: 1, Namespace: &own})
 	if all, err = confined.Namespaces(ctx); err != nil || len(all) != 1 || all[0].Name != ph.Namespace() {
 		t.Errorf("those of the confined caller are %+v, %v", all, err)
 	}

@@ -70,7 +70,7 @@ type DeadLetterFilter struct {
 }
 
 // Selects reports whether the filter chooses by anything but pages and whether dead letters
-// are discarded. An action on what does not has to say that all are meant.
+// are discarded. An action with a filter that does not has to say that all are meant.
 func (f DeadLetterFilter) Selects() bool {
 	f.Discarded, f.After, f.Limit, f.Offset = false, 0, 0, 0
 	return !reflect.DeepEqual(f, DeadLetterFilter{})

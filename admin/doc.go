@@ -54,9 +54,7 @@ type Admin struct {
 	actor     string      // the name under which changes are recorded; "": they are not recorded
 	action    int64       // the action that changes are parts of; 0: each change is an action
 	hidden    []string    // streams that the caller may not read
-	noSQL     bool        // the caller may not write conditions
-	confined  string      // the only namespace that exists for the caller; "": all do
-	held      *FoundToken // that of the caller; nil: a program, with the rights of its role in the database
+	held      *FoundToken // the token of the caller; nil: a program, with the rights of its role in the database
 }
 
 // New returns an Admin for a namespace.
@@ -67,13 +65,6 @@ func New(db DB, namespace string) *Admin { return &Admin{db: db, namespace: name
 func (a *Admin) Opening(opener Opener) *Admin {
 	other := *a
 	other.opener = opener
-	return &other
-}
-
-// WithoutConditions returns an Admin for a caller who may not write conditions in SQL.
-func (a *Admin) WithoutConditions() *Admin {
-	other := *a
-	other.noSQL = true
 	return &other
 }
 

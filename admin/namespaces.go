@@ -15,19 +15,11 @@ type Namespace struct {
 	Metadata  json.RawMessage `json:"metadata"`
 }
 
-// Confined returns an Admin of a caller who has rights in its namespace only: other
-// namespaces do not exist for it.
-func (a *Admin) Confined() *Admin {
-	other := *a
-	other.confined = a.namespace
-	return &other
-}
-
 // Namespaces returns all namespaces of the database, by name.
 func (a *Admin) Namespaces(ctx context.Context) ([]Namespace, error) {
 	return rows[Namespace](ctx, a.db, "list namespaces", `
 		select namespace, created_at, metadata from posthorn.namespaces
-		where $1::text is null or namespace = $1::text order by namespace collate "C"`, pg.Optional(a.confined))
+		where $1::text is null or namespace = $1::text order by namespace collate "C"`, a.boundTo())
 }
 
 // DefineNamespace makes the namespace, or replaces its metadata: a JSON object, or
@@ -39,7 +31,7 @@ func (a *Admin) DefineNamespace(ctx context.Context, metadata json.RawMessage) e
 // DefineNamespaceNamed is [Admin.DefineNamespace] for a namespace of any name. The audit log
 // of that namespace has the entry.
 func (a *Admin) DefineNamespaceNamed(ctx context.Context, name string, metadata json.RawMessage) error {
-	if a.confined != "" && a.confined != name {
+	if own := a.boundTo(); own != nil && *own != name {
 		return pg.Translate("define namespace", pg.Refused("the token is valid in its own namespace only", "Make others with posthorn namespaces define, or in SQL."))
 	}
 	other := *a

@@ -65,7 +65,7 @@ func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscriptio
 // checkSubscribe refuses a subscription of a group that the caller may not use. A change
 // can remove the subscription too, by an expiry.
 func (a *Admin) checkSubscribe(ctx context.Context, group, name string, s Subscription) error {
-	if s.Condition != "" && a.noSQL {
+	if s.Condition != "" && !a.mayWriteConditions() {
 		return pg.Refused("conditions in SQL need the scope admin", "Use a filter.")
 	}
 	if err := a.see(ctx, a.db, aSubscription(group, name).made()); err != nil {

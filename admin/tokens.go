@@ -27,10 +27,11 @@ type Token struct {
 	Secret    string  // requests carry it as Authorization: Bearer
 }
 
-// Holding returns an Admin for a caller who has sent an API token, or nil for a caller who
-// needs none because there is none yet. The caller makes no token that has more rights than
-// its own, and none without a token of its own. A caller whose token is valid in one
-// namespace neither lists tokens of others nor revokes tokens of every namespace.
+// Holding returns an Admin for a caller over HTTP: with the rights of the API token that it
+// has sent, or with nil while no token is needed because there is none yet. The caller makes
+// no token that has more rights than its own, and none without a token of its own. Without
+// the scope admin it writes no conditions in SQL. If the token is valid in one namespace,
+// other namespaces do not exist, and tokens of every namespace are neither listed nor revoked.
 func (a *Admin) Holding(t *FoundToken) *Admin {
 	other := *a
 	if other.held = t; t == nil {
@@ -86,7 +87,7 @@ func (a *Admin) Tokens(ctx context.Context) ([]TokenStatus, error) {
 
 // AllTokens returns the API tokens of every namespace.
 func (a *Admin) AllTokens(ctx context.Context) ([]TokenStatus, error) {
-	if a.isBound() {
+	if a.boundTo() != nil {
 		return nil, errOneNamespace()
 	}
 	return a.tokens(ctx, nil, nil)
@@ -114,8 +115,18 @@ func (a *Admin) seesNamed(t TokenStatus, stream string) bool {
 	return a.Reads(stream) && (a.held == nil || here || slices.Contains(a.held.Streams, stream))
 }
 
-// isBound reports whether the caller has rights in one namespace only.
-func (a *Admin) isBound() bool { return a.held != nil && a.held.Namespace != nil }
+// boundTo returns the only namespace in which the caller has rights; nil if there are others.
+func (a *Admin) boundTo() *string {
+	if a.held == nil {
+		return nil
+	}
+	return a.held.Namespace
+}
+
+// mayWriteConditions reports whether the caller may write conditions in SQL.
+func (a *Admin) mayWriteConditions() bool {
+	return a.held == nil || a.held.ID == 0 || slices.Contains(a.held.Scopes, "admin")
+}
 
 func errOneNamespace() error {
 	return pg.Refused("the token is valid in one namespace only", "Use a token that is valid in every namespace.")
@@ -135,7 +146,7 @@ func (a *Admin) checkRevoke(ctx context.Context, id int) error {
 		return nil
 	}
 	t, err := a.Token(ctx, id)
-	if err == nil && t.Namespace == nil && a.isBound() {
+	if err == nil && t.Namespace == nil && a.boundTo() != nil {
 		err = errOneNamespace()
 	}
 	return err

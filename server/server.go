@@ -131,18 +131,12 @@ func New(client *posthorn.Client, options Options) *Server {
 }
 
 // admin returns an Admin for the namespace of a caller, to which things of streams that are
-// hidden from the caller do not exist, and which makes no tokens with more rights than the
-// caller has. It opens payloads, and records changes of callers that operate in the audit log.
+// hidden from the caller do not exist, with the rights of its token. It opens payloads, and
+// records changes of callers that operate in the audit log.
 func (s *Server) admin(c caller) *admin.Admin {
 	a := admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box}).Hiding(c.hidden).Holding(c.held)
-	if c.bound {
-		a = a.Confined()
-	}
 	if c.operates {
 		a = a.By(c.name)
-	}
-	if !c.may(scopeAdmin) {
-		a = a.WithoutConditions()
 	}
 	return a
 }

@@ -199,7 +199,7 @@ var PreviewSeekGroup = Op[PreviewSeekInput, admin.SeekPreview]{
 	},
 }
 
-// effect says what a move of a group would do.
+// effect is the effect of moving a group, in words.
 func effect(p admin.SeekPreview) string {
 	of := ""
 	if p.HasSubscriptions {

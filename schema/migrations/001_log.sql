@@ -346,7 +346,7 @@ comment on table posthorn.moves is 'When the numbers of events, jobs and leases 
 
 -- Claims commit without waiting for the disk, so a crash may forget that the numbers of some
 -- leases were drawn. Postgres empties unlogged tables after a crash: that is how we find out. A lead holds the id of the
--- row: it ends with a crash, which may have undone what the leading process has settled.
+-- row: it ends with a crash, which may have undone settlements of the leading process.
 create unlogged table posthorn.uncrashed (
   one boolean primary key default true constraint uncrashed_one_row check (one),
   id uuid not null default gen_random_uuid()

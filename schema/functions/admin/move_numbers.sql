@@ -81,6 +81,19 @@ end $$;
 comment on function posthorn.notice_restore() is
   'Moves the numbers of events, jobs and leases on, if this log was restored or its server has crashed since the last call.';
 
+create or replace function posthorn.uncrashed_id()
+returns uuid
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not exists (select from posthorn.uncrashed) then
+    perform posthorn.notice_restore();
+  end if;
+  return (select u.id from posthorn.uncrashed u);
+end $$;
+comment on function posthorn.uncrashed_id() is 'An id that changes with each crash and each restore. Leads end with it.';
+
 create or replace function posthorn.numbers()
 returns setof regclass
 language sql stable

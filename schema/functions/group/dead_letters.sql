@@ -1,6 +1,6 @@
 -- A filter has few values, and dead letters may be many. So the query is planned for the values at hand. It is to read
--- by the index of the namespace, or that of the group, in their order, whatever the statistics say. These indexes have
--- id + 0.
+-- by the index of the namespace, or that of the group, in their order, with any statistics. The last column of both is
+-- id + 0, which keeps them from look-ups by id alone.
 create or replace function posthorn.dead_letter_ids(namespace text, group_name text, filter jsonb, max_looks int default null)
 returns setof bigint
 language plpgsql stable security definer

@@ -52,19 +52,6 @@ end $$;
 comment on function posthorn.lead_relay(bigint, text, interval, bigint) is
   'Takes the lead of a relay, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
 
-create or replace function posthorn.uncrashed_id()
-returns uuid
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if not exists (select from posthorn.uncrashed) then
-    perform posthorn.notice_restore();
-  end if;
-  return (select u.id from posthorn.uncrashed u);
-end $$;
-comment on function posthorn.uncrashed_id() is 'An id that changes with each crash of the server.';
-
 -- Taking the lead takes the lock of the group, too: so the process leads until the transaction ends. A crash may undo the
 -- last settlements, since they do not wait for the disk. A process that went on leading would never write these windows
 -- again, or events that they had set aside. So its lead ends, and the next one begins with the windows that are left.
@@ -83,7 +70,7 @@ begin
     raise exception 'the lead of the relay (epoch %) is lost', coalesce(hold_lead.epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when r.group_id is null then 'The relay was deleted.'
-          when (r.owner, r.epoch) = (hold_lead.owner, hold_lead.epoch) then 'The database server has crashed.'
+          when (r.owner, r.epoch) = (hold_lead.owner, hold_lead.epoch) then 'The database server has crashed, or was restored.'
           when r.owner is null or r.owner = hold_lead.owner then 'The relay was moved or changed.'
           else format('%s leads now.', r.owner) end,
         hint = 'Stop writing, and ask for the lead again.';

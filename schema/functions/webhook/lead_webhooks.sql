@@ -88,7 +88,7 @@ begin
     raise exception 'the lead of the webhooks (epoch %) is lost', coalesce(hold_webhooks.epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when l.group_id is null then 'Their group was deleted.'
-          when (l.owner, l.epoch) = (hold_webhooks.owner, hold_webhooks.epoch) then 'The database server has crashed.'
+          when (l.owner, l.epoch) = (hold_webhooks.owner, hold_webhooks.epoch) then 'The database server has crashed, or was restored.'
           when l.owner is null or l.owner = hold_webhooks.owner then 'Their group was moved.'
           else format('%s leads now.', l.owner) end,
         hint = 'Stop sending, and ask for the lead again.';

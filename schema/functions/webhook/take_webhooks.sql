@@ -180,7 +180,6 @@ declare
   settled bigint;
   begin_at int;
   per_slot int;
-  found bigint[] := '{}';
   taken bigint[] := '{}';
   due record;
 begin
@@ -212,9 +211,8 @@ begin
       slot := due.slot;
       due_at := due.due_at;
       return next;
-      found := found || event_id;
+      taken := taken || event_id; -- the query has the list as it was when it began
     end loop;
-    taken := found;
   end loop;
 end $$;
 comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz, timestamptz) is

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/posthorn/posthorn"
@@ -15,6 +16,21 @@ func (s *served) claim(t testing.TB, group, body string, headers ...string) clai
 	var got claimed
 	s.call(t, "POST", "/v1/groups/"+group+"/claim", body, headers...).want(t, 200, &got)
 	return got
+}
+
+// To define a group takes the scope consume. The answer has its policy, and not the
+// subscriptions, which take the scope read.
+func TestDefinedGroupHasNoSubscriptions(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, `select posthorn.define_group('default', 'g'), posthorn.subscribe('default', 'g', 'large', '{"type": "order.secret"}')`)
+	consumer := s.issue(t, "default", []scope{scopeConsume})
+	a := s.call(t, "PUT", "/v1/groups/g", nil, consumer)
+	a.want(t, 200)
+	if strings.Contains(a.body, "large") || strings.Contains(a.body, "order.secret") {
+		t.Errorf("the answer to a token without the scope read has subscriptions: %s", a.body)
+	}
+	s.call(t, "GET", "/v1/groups/g", nil, consumer).wantProblem(t, 403, "the token lacks the scope read")
 }
 
 func TestGroups(t *testing.T) {

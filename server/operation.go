@@ -10,8 +10,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-
-	"github.com/posthorn/posthorn/server/internal/in"
 )
 
 // operation describes a route: how it is called and documented.
@@ -33,9 +31,6 @@ type operation struct {
 	response   map[string]*huma.MediaType
 	parameters []*huma.Param
 }
-
-// namespaceOnly is the input of operations that have no other.
-type namespaceOnly struct{ in.Namespace }
 
 // bodyOf is the output of operations that respond with T and nothing else.
 type bodyOf[T any] struct{ Body T }

@@ -167,6 +167,10 @@ func TestTagPages(t *testing.T) {
 	b.get("/ui/default/tag/limit?tag=mail").wantPage(t, 200, `name="max_running" value="5"`, `name="seconds" value="60"`, `aria-current="page">Jobs`)
 	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"-1"}}).wantPage(t, 200, "Tag mail: 0 at once.")
 	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}}).wantPage(t, 200, "Tag mail: no limit.", "No tag is paused or limited.")
+
+	// The form has whole seconds, and would cut another period.
+	s.exec(t, "select posthorn.set_job_limit('default', 'sms', max_started => 10, period => '1.5 seconds')")
+	b.get("/ui/default/tag/limit?tag=sms").wantPage(t, 400, "the period of tag sms is no whole number of seconds", "posthorn jobs limit")
 }
 
 func TestSchedulePages(t *testing.T) {

@@ -162,14 +162,6 @@ type result struct {
 	value    any
 }
 
-// withSentence adds a sentence to a function that returns only an error. The name
-// replaces the %s of the sentence.
-func withSentence(sentence string, do func(adm *admin.Admin, ctx context.Context, name string) error) func(context.Context, *admin.Admin, []string) (result, error) {
-	return func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-		return result{sentence: fmt.Sprintf(sentence, args[0])}, do(adm, ctx, args[0])
-	}
-}
-
 func (c changeCommand) build(a *app) *cobra.Command {
 	cmd := c.command()
 	yes, asJSON := new(bool), new(bool)

@@ -51,6 +51,47 @@ func TestFunctionFolders(t *testing.T) {
 	}
 }
 
+// Each folder has a map of its tables and functions, which names what exists. Each table and
+// view is on a map.
+func TestMapsNameWhatExists(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t))
+	type object struct {
+		Name       string
+		IsRelation bool
+	}
+	exists, relations := map[string]bool{}, map[string]bool{}
+	for _, o := range rows[object](t, conn, `
+		select proname::text, false from pg_proc where pronamespace = 'posthorn'::regnamespace
+		union select relname::text, true from pg_class where relnamespace = 'posthorn'::regnamespace and relkind in ('r', 'p', 'v') and not relispartition`) {
+		exists[o.Name] = true
+		if o.IsRelation {
+			relations[o.Name] = true
+		}
+	}
+	name := regexp.MustCompile(`[a-z]+(_[a-z0-9]+)*`)
+	mapped := map[string]bool{}
+	for _, f := range schema.Functions() {
+		if !strings.HasSuffix(f.Name, "/map.sql") {
+			continue
+		}
+		mapped[strings.Split(f.Name, "/")[1]] = true
+		for _, word := range name.FindAllString(f.SQL, -1) {
+			if delete(relations, word); strings.Contains(word, "_") && !exists[word] && word != "posthorn_condition" {
+				t.Errorf("%s names %s, which does not exist", f.Name, word)
+			}
+		}
+	}
+	for _, folder := range schema.Folders() {
+		if !mapped[folder] {
+			t.Errorf("schema/functions/%s has no map.sql", folder)
+		}
+	}
+	for relation := range relations {
+		t.Errorf("%s is on no map", relation)
+	}
+}
+
 // A plan with a node that is disabled looks so expensive that Postgres would compile it,
 // which takes hundreds of milliseconds.
 func TestFunctionsWithoutScansAreNotCompiled(t *testing.T) {
@@ -65,6 +106,61 @@ func TestFunctionsWithoutScansAreNotCompiled(t *testing.T) {
 	}
 	if len(compiled) > 0 {
 		t.Errorf("%d functions lack \"set jit = off\": %s", len(compiled), strings.Join(compiled, ", "))
+	}
+}
+
+// Functions run what their text names, whatever the session's search_path is: first those that
+// the session, a trigger, a view or an index calls, and those with other rights than the caller.
+// They set a search_path, which the functions that they call have too. So those set none: it
+// would cost more than many of them do.
+func TestFunctionsThatAreCalledFirstSetASearchPath(t *testing.T) {
+	t.Parallel()
+	type function struct {
+		Name         string
+		First, Sets  bool
+		BoundAlready bool // its text was read when it was created
+		Calls        []string
+	}
+	all := rows[function](t, connect(t, posthorntest.Database(t)), `
+		select p.proname::text,
+			p.prosecdef or p.prorettype = 'trigger'::regtype
+				or exists (select from unnest(array['publisher', 'consumer', 'admin']) r where has_function_privilege('posthorn_' || r, p.oid, 'execute'))
+				or exists (select from pg_depend d where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid and d.classid <> 'pg_proc'::regclass),
+			coalesce(array_to_string(p.proconfig, ' ') ~ 'search_path=pg_catalog, pg_temp', false),
+			p.prosqlbody is not null,
+			array(select m[1] from regexp_matches(pg_get_functiondef(p.oid), 'posthorn\.(\w+)\(', 'g') m)
+		from pg_proc p where p.pronamespace = 'posthorn'::regnamespace`)
+	withoutPath := []string{"publish", "event_of"} // publish names every schema; the planner inlines event_of
+	byName := map[string][]function{}
+	var reached []function // those that run under the session's search_path
+	for _, f := range all {
+		byName[f.Name] = append(byName[f.Name], f)
+		first := f.First || slices.Contains(owners, f.Name)
+		switch {
+		case first && !f.Sets && !f.BoundAlready && !slices.Contains(withoutPath, f.Name):
+			t.Errorf("%s sets no search_path", f.Name)
+		case !first && f.Sets && f.Name != "check_condition": // it sets all that the meaning of a condition may depend on
+			t.Errorf("%s sets a search_path, which its callers have set already", f.Name)
+		case first && !f.Sets:
+			reached = append(reached, f)
+		}
+	}
+	for seen := map[string]bool{}; len(reached) > 0; {
+		f := reached[0]
+		if reached = reached[1:]; seen[f.Name] {
+			continue
+		}
+		seen[f.Name] = true
+		for _, name := range f.Calls {
+			for _, called := range byName[name] {
+				switch {
+				case called.BoundAlready:
+					reached = append(reached, called)
+				case !called.First && !called.Sets:
+					t.Errorf("%s calls %s, and neither sets a search_path", f.Name, name)
+				}
+			}
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func TestReference(t *testing.T) {
 const (
 	functionsQuery = `
 		select p.proname::text as name, pg_get_function_arguments(p.oid) as arguments, pg_get_function_result(p.oid) as result,
-			coalesce(obj_description(p.oid, 'pg_proc'), '') as comment,
+			regexp_replace(coalesce(obj_description(p.oid, 'pg_proc'), ''), '^[a-z, ]+: ', '') as comment,
 			array(select r from unnest(array['publisher', 'consumer', 'admin']) r
 				where has_function_privilege('posthorn_' || r, p.oid, 'execute')) as roles,
 			pg_get_functiondef(p.oid) as definition,

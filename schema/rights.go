@@ -1,8 +1,10 @@
 package schema
 
 import (
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -14,14 +16,10 @@ func RolesFor(kind, name string) (roles []string) {
 		return nil
 	}
 	if kind == "function" {
-		if isListed("publishing constant text[] := array", name) {
-			roles = append(roles, "posthorn_publisher")
-		}
-		if isListed("consuming constant text[] := array", name) {
-			roles = append(roles, "posthorn_consumer")
-		}
-		if roles == nil && isListed("administering constant text[] := array", name) {
-			roles = []string{"posthorn_admin"}
+		for _, role := range strings.Split(grantedTo()[name], ", ") {
+			if role != "" {
+				roles = append(roles, "posthorn_"+role)
+			}
 		}
 		return roles
 	}
@@ -34,8 +32,22 @@ func RolesFor(kind, name string) (roles []string) {
 	return nil
 }
 
-// isListed tells whether grant_role has a name in the list that follows a text, up to a
-// semicolon. So rights are listed once.
+// granted matches the comment of a function that begins with those who may execute it.
+var granted = regexp.MustCompile(`(?m)^comment on function posthorn\.(\w+)\([^\n]*\) is\s+'((?:publisher|consumer|admin)(?:, (?:publisher|consumer))*): `)
+
+// grantedTo returns by the name of a function who may execute it, besides the owner.
+var grantedTo = sync.OnceValue(func() map[string]string {
+	roles := map[string]string{}
+	for _, step := range embedded().steps(State{Standing: Absent}) {
+		for _, match := range granted.FindAllStringSubmatch(step.SQL, -1) {
+			roles[match[1]] = match[2]
+		}
+	}
+	return roles
+})
+
+// isListed tells whether grant_role has the name of a table or view in the list that follows a
+// text, up to a semicolon. So rights are listed once.
 func isListed(beginning, name string) bool {
 	text, err := files.ReadFile("functions/admin/roles.sql")
 	if err != nil {

@@ -15,13 +15,13 @@
 create function posthorn.now() returns timestamptz
 language sql volatile parallel safe
 return clock_timestamp();
-comment on function posthorn.now() is 'The time, for every decision that Posthorn takes.';
+comment on function posthorn.now() is 'publisher, consumer: The time, for every decision that Posthorn takes.';
 
 -- A name that people read in logs and terminals: 1 to 255 bytes, nothing unprintable.
 create function posthorn.is_name(name text) returns boolean
 language sql immutable parallel safe
 return octet_length(name) between 1 and 255 and name !~ '[[:cntrl:]]';
-comment on function posthorn.is_name(text) is 'Whether a text can name a stream, type, group, subscription or tag.';
+comment on function posthorn.is_name(text) is 'consumer: Whether a text can name a stream, type, group, subscription or tag.';
 
 create table posthorn.config (
   key text primary key,

@@ -3,8 +3,7 @@
 
 create or replace function posthorn.record_action(
   namespace text, actor text, action text, subject text, detail jsonb, done bigint, streams text[] default '{}', unread text[] default '{}'
-) returns void
-language sql security definer
+) returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   insert into posthorn.audit (namespace_id, actor, action, subject, detail, done, ended_at, streams, unread)
@@ -13,13 +12,12 @@ as $$
     record_action.streams, coalesce(record_action.unread, '{}'))
 $$;
 comment on function posthorn.record_action(text, text, text, text, jsonb, bigint, text[], text[]) is
-  'Records an action in the transaction that does it, with the number of things that it touched, and the streams that it is about; null: any but unread.';
+  'admin: Records an action in the transaction that does it, with the number of things that it touched, and the streams that it is about; null: any but unread.';
 
 create or replace function posthorn.begin_action(
   namespace text, actor text, action text, subject text default '', detail jsonb default '{}', expected bigint default null,
   streams text[] default '{}', unread text[] default '{}'
-) returns bigint
-language sql security definer
+) returns bigint language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   insert into posthorn.audit (namespace_id, actor, action, subject, detail, expected, streams, unread)
@@ -29,26 +27,26 @@ as $$
   returning id
 $$;
 comment on function posthorn.begin_action(text, text, text, text, jsonb, bigint, text[], text[]) is
-  'Records that somebody begins an action, and returns its number.';
+  'admin: Records that somebody begins an action, and returns its number.';
 
 create or replace function posthorn.count_action(id bigint, n bigint)
-returns void
-language sql security definer
+returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   update posthorn.audit a set done = a.done + count_action.n, moved_at = posthorn.now() where a.id = count_action.id
 $$;
-comment on function posthorn.count_action(bigint, bigint) is 'Adds to the number of things that an action has touched.';
+comment on function posthorn.count_action(bigint, bigint) is
+  'admin: Adds to the number of things that an action has touched.';
 
 create or replace function posthorn.end_action(id bigint, error text default null)
-returns void
-language sql security definer
+returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   update posthorn.audit a set ended_at = posthorn.now(), error = left(end_action.error, 2000)
   where a.id = end_action.id and a.ended_at is null
 $$;
-comment on function posthorn.end_action(bigint, text) is 'Records that an action has ended, and why if it ended early.';
+comment on function posthorn.end_action(bigint, text) is
+  'admin: Records that an action has ended, and why if it ended early.';
 
 -- An action on all things that a filter matches may be about any stream that its actor may read, and its filter may have
 -- a key of one.
@@ -57,8 +55,7 @@ create or replace function posthorn.list_actions(
 ) returns table (
   id bigint, at timestamptz, actor text, action text, subject text, detail jsonb, expected bigint, done bigint,
   moved_at timestamptz, ended_at timestamptz, error text
-)
-language sql stable security definer
+) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select a.id, a.at, a.actor, a.action, a.subject, a.detail, a.expected, a.done, a.moved_at, a.ended_at, a.error
@@ -71,14 +68,12 @@ as $$
   limit list_actions.max_actions
 $$;
 comment on function posthorn.list_actions(text, bigint, int, bigint, text[]) is
-  'The audit log of a namespace, newest first, without actions on things of hidden streams.';
+  'admin: The audit log of a namespace, newest first, without actions on things of hidden streams.';
 
+-- Removes actions from the audit log that are older than the retention of events.
 create or replace function posthorn.sweep_audit()
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -90,4 +85,3 @@ begin
   get diagnostics n = row_count;
   return n;
 end $$;
-comment on function posthorn.sweep_audit() is 'Removes actions from the audit log that are older than the retention of events.';

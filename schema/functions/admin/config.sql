@@ -1,16 +1,15 @@
 create or replace function posthorn.setting(key text)
-returns text
-language sql stable security definer
+returns text language sql stable security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   select c.value from posthorn.config c where c.key = setting.key;
 end;
-comment on function posthorn.setting(text) is 'The value of one key of posthorn.config, as text.';
+comment on function posthorn.setting(text) is 'admin: The value of one key of posthorn.config, as text.';
 
--- With the owner's rights, since roles that may change a value need not be allowed to call its checks.
+-- Trigger: refuses values of posthorn.config that the code could not use. With the owner's rights, since roles that may
+-- change a value need not be allowed to call its checks.
 create or replace function posthorn.check_config()
-returns trigger
-language plpgsql security definer
+returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -47,13 +46,10 @@ begin
   end if;
   return new;
 end $$;
-comment on function posthorn.check_config() is 'Trigger: refuses values of posthorn.config that the code could not use.';
 
+-- Refuses a configuration value that is no sensible period.
 create or replace function posthorn.check_period(key text, value text)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   period interval;
 begin
@@ -71,7 +67,6 @@ begin
       using errcode = 'PH004', hint = 'Give a period of a minute or more, such as ''7 days''; a partition spans a year at most.';
   end if;
 end $$;
-comment on function posthorn.check_period(text, text) is 'Refuses a configuration value that is no sensible period.';
 
 create or replace trigger check_config
 before insert or update or delete on posthorn.config

@@ -1,11 +1,10 @@
 -- API tokens open the server over HTTP. The database never sees a secret, only its hash, so no log of statements can
 -- contain it.
 
+-- The scopes that a token may have.
 create or replace function posthorn.token_scopes()
-returns text[]
-language sql immutable parallel safe
+returns text[] language sql immutable parallel safe
 return array['read', 'publish', 'consume', 'jobs:create', 'jobs:work', 'admin'];
-comment on function posthorn.token_scopes() is 'The scopes that a token may have.';
 
 -- The hash is the sha256 of the token's whole text. The scope all stands for each of them.
 create or replace function posthorn.create_token(
@@ -16,8 +15,7 @@ create or replace function posthorn.create_token(
   namespace text default null, -- null: every namespace
   streams text[] default '{}',
   expires_at timestamptz default null
-) returns int
-language plpgsql security definer
+) returns int language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -37,13 +35,11 @@ begin
   return token_id;
 end $$;
 comment on function posthorn.create_token(text, bytea, text, text[], text, text[], timestamptz) is
-  'Makes an API token from the hash of its secret, and returns its id.';
+  'admin: Makes an API token from the hash of its secret, and returns its id.';
 
+-- Raises the error in the arguments of a token, if there is one.
 create or replace function posthorn.check_token(name text, scopes text[], streams text[], expires_at timestamptz)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 declare
   known constant text[] := posthorn.token_scopes();
   wrong text;
@@ -65,15 +61,12 @@ begin
       using errcode = 'PH004', hint = 'Name the restricted streams that the token is for.';
   end if;
 end $$;
-comment on function posthorn.check_token(text, text[], text[], timestamptz) is
-  'Raises the error in the arguments of a token, if there is one.';
 
 create or replace function posthorn.list_tokens(for_namespace text default null)
 returns table (
   id int, name text, namespace text, prefix text, scopes text[], streams text[], state text,
   created_at timestamptz, expires_at timestamptz, revoked_at timestamptz, last_used_at timestamptz
-)
-language plpgsql stable security definer
+) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -90,14 +83,12 @@ begin
     order by t.id;
 end $$;
 comment on function posthorn.list_tokens(text) is
-  'The API tokens that are good in a namespace, those of every namespace among them; all tokens if it is null.';
+  'admin: The API tokens that are good in a namespace, those of every namespace among them; all tokens if it is null.';
 
 create or replace function posthorn.revoke_token(id int)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -111,12 +102,12 @@ begin
   end if;
   return false;
 end $$;
-comment on function posthorn.revoke_token(int) is 'Revokes an API token for good, and returns whether it was good until now.';
+comment on function posthorn.revoke_token(int) is
+  'admin: Revokes an API token for good, and returns whether it was good until now.';
 
 -- The server needs tokens once there ever was one, so opening it forgets all tokens.
 create or replace function posthorn.revoke_tokens(open boolean default false)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -130,4 +121,4 @@ begin
   return n;
 end $$;
 comment on function posthorn.revoke_tokens(boolean) is
-  'Revokes all API tokens and returns how many were not revoked; if open, HTTP on this machine needs none from then on.';
+  'admin: Revokes all API tokens and returns how many were not revoked; if open, HTTP on this machine needs none from then on.';

@@ -22,25 +22,24 @@ begin
     from (select) one left join posthorn.namespaces n on n.id = t.namespace_id;
 end $$;
 comment on function posthorn.find_token(bytea) is
-  'The good API token with a hash, and a note that it was used; no row if there is none.';
+  'admin: The good API token with a hash, and a note that it was used; no row if there is none.';
 
 -- For the holder of the whole token only, since no other knows its hash.
 create or replace function posthorn.token_end(hash bytea)
-returns text
-language sql stable security definer
+returns text language sql stable security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   select case when t.revoked_at is not null then 'revoked' when t.expires_at <= posthorn.now() then 'expired' end
   from posthorn.api_tokens t where t.hash = token_end.hash;
 end;
-comment on function posthorn.token_end(bytea) is 'How the API token with a hash has ended: revoked, expired or null.';
+comment on function posthorn.token_end(bytea) is
+  'admin: How the API token with a hash has ended: revoked, expired or null.';
 
 -- From the first token on, even if all are revoked or expired: that must not open the server to everybody.
 create or replace function posthorn.tokens_required()
-returns boolean
-language sql stable security definer
+returns boolean language sql stable security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   select exists (select from posthorn.api_tokens);
 end;
-comment on function posthorn.tokens_required() is 'Whether there ever was an API token, so that HTTP needs one.';
+comment on function posthorn.tokens_required() is 'admin: Whether there ever was an API token, so that HTTP needs one.';

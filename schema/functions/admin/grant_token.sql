@@ -12,11 +12,9 @@ create or replace function posthorn.grant_token(
   namespace text default null, -- null: every namespace
   streams text[] default '{}',
   expires_at timestamptz default null
-) returns int
-language plpgsql security definer
+) returns int language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -34,14 +32,12 @@ begin
     grant_token.streams, grant_token.expires_at);
 end $$;
 comment on function posthorn.grant_token(int, text, bytea, text, text[], text, text[], timestamptz) is
-  'Makes an API token like create_token, with no more rights than another token, the granter, has: scopes, namespace, streams and expiry.';
+  'admin: Makes an API token like create_token, with no more rights than another token, the granter, has: scopes, namespace, streams and expiry.';
 
--- The answer is the same whether a stream is restricted, or exists at all.
+-- Raises that a token may not make another one with such rights, if it lacks one of them. The answer is the same
+-- whether a stream is restricted, or exists at all.
 create or replace function posthorn.check_grant(g posthorn.api_tokens, scopes text[], namespace text, streams text[], expires_at timestamptz)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   lacked text;
 begin
@@ -65,5 +61,3 @@ begin
       using errcode = 'PH005', hint = 'Let the new one expire before, or use a token that is valid for longer.';
   end if;
 end $$;
-comment on function posthorn.check_grant(posthorn.api_tokens, text[], text, text[], timestamptz) is
-  'Raises that a token may not make another one with such rights, if it lacks one of them.';

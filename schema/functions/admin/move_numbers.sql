@@ -7,39 +7,33 @@
 -- pg_dump is noticed during the restore: restoring refreshes materialized views, when all data are there, and
 -- posthorn.noticed calls notice_restore. All others are noticed by the first claim or by upkeep.
 
--- One life of a log gives out each number once. A server's timeline changes with each recovery that ends before the
--- end of the log of changes, and with each failover.
+-- Which life of the log this is: the cluster, its timeline, the database and the table. It changes with every restore,
+-- except that of a disk. One life of a log gives out each number once. A server's timeline changes with each recovery
+-- that ends before the end of the log of changes, and with each failover.
 create or replace function posthorn.life()
-returns text
-language sql stable security definer
+returns text language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select concat_ws('/', s.system_identifier, posthorn.timeline(), d.oid, 'posthorn.events'::regclass::oid)
   from pg_control_system() s join pg_database d on d.datname = current_database()
 $$;
-comment on function posthorn.life() is
-  'Which life of the log this is: the cluster, its timeline, the database and the table. It changes with every restore, except that of a disk.';
 
+-- The timeline that the server writes, also right after a failover.
 create or replace function posthorn.timeline()
-returns int
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns int language sql stable as $$
   select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
 $$;
-comment on function posthorn.timeline() is 'The timeline that the server writes, also right after a failover.';
 
+-- Whether this log was found to be where it belongs since the server was started and the table was made.
 create or replace function posthorn.is_verified(k posthorn.cluster)
 returns boolean
 language sql stable -- inlined into claims, so without settings
 return k.verified = pg_postmaster_start_time() and k.log is not distinct from 'posthorn.events'::regclass::oid;
-comment on function posthorn.is_verified(posthorn.cluster) is
-  'Whether this log was found to be where it belongs since the server was started and the table was made.';
 
--- A crash counts as a restore: a disk that is restored from a snapshot looks the same.
+-- Moves the numbers of events, jobs and leases on, if this log was restored or its server has crashed since the last
+-- call. A crash counts as a restore: a disk that is restored from a snapshot looks the same.
 create or replace function posthorn.notice_restore()
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -78,43 +72,34 @@ begin
   end if;
   return 1;
 end $$;
-comment on function posthorn.notice_restore() is
-  'Moves the numbers of events, jobs and leases on, if this log was restored or its server has crashed since the last call.';
 
 create or replace function posthorn.uncrashed_id()
-returns uuid
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns uuid language plpgsql as $$
 begin
   if not exists (select from posthorn.uncrashed) then
     perform posthorn.notice_restore();
   end if;
   return (select u.id from posthorn.uncrashed u);
 end $$;
-comment on function posthorn.uncrashed_id() is 'An id that changes with each crash and each restore. Leads end with it.';
+comment on function posthorn.uncrashed_id() is
+  'An id that changes with each crash and each restore. Leads end with it.';
 
+-- The sequences whose numbers may be known outside of the database.
 create or replace function posthorn.numbers()
-returns setof regclass
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns setof regclass language sql stable as $$
   select unnest(array[
     'posthorn.event_id', 'posthorn.leases_id_seq', 'posthorn.dead_letters_id_seq', 'posthorn.groups_id_seq', 'posthorn.namespaces_id_seq',
     'posthorn.conditions_id_seq', 'posthorn.subscriptions_id_seq', 'posthorn.stops_id_seq', 'posthorn.api_tokens_id_seq', 'posthorn.audit_id_seq',
     'posthorn.job_id', 'posthorn.job_log_id', 'posthorn.imports_id_seq', 'posthorn.archives_id_seq', 'posthorn.archive_parts_id_seq',
     'posthorn.webhooks_id_seq', 'posthorn.webhook_secrets_id_seq', 'posthorn.webhook_attempt_id']::regclass[])
 $$;
-comment on function posthorn.numbers() is 'The sequences whose numbers may be known outside of the database.';
 
--- A sequence of int counts seconds since 2025. Where the clock is behind the numbers, which it was ahead of once, chance
--- keeps two restores apart. setval is not undone with the transaction, and need not be. The events of a dump are no
--- newer than the restore, also those that are newer than the start of its server.
+-- Moves all numbers that may be known outside of the database past those that may have been given out. A sequence of
+-- int counts seconds since 2025. Where the clock is behind the numbers, which it was ahead of once, chance keeps two
+-- restores apart. setval is not undone with the transaction, and need not be. The events of a dump are no newer than
+-- the restore, also those that are newer than the start of its server.
 create or replace function posthorn.move_numbers(reason text, recovered boolean default false)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   now constant numeric := extract(epoch from clock_timestamp());
@@ -132,16 +117,12 @@ begin
   on conflict do nothing;
   perform posthorn.commit_durably(); -- a second crash must not forget this, too
 end $$;
-comment on function posthorn.move_numbers(text, boolean) is
-  'Moves all numbers that may be known outside of the database past those that may have been given out.';
 
+-- How many events were published after a recovery and before it was noticed: their ids may have been given out before.
 -- The newest 10,000 events of each namespace are looked at. After a failover the start of the server says nothing.
 create or replace function posthorn.published_unnoticed(last bigint)
-returns bigint
-language sql stable
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+returns bigint language sql stable
+set enable_seqscan = off set jit = off
 as $$
   select count(*)
   from posthorn.namespaces n
@@ -149,26 +130,21 @@ as $$
     select e.created_at from posthorn.events e where e.namespace_id = n.id and e.id <= last order by e.id desc limit 10000) e
   where e.created_at > greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestamp())
 $$;
-comment on function posthorn.published_unnoticed(bigint) is
-  'How many events were published after a recovery and before it was noticed: their ids may have been given out before.';
 
 create or replace function posthorn.last_id()
-returns bigint
-language sql stable security definer
+returns bigint language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(pg_sequence_last_value('posthorn.event_id'), 0)
 $$;
-comment on function posthorn.last_id() is 'The highest id that the log has given to an event. A broker with a higher one is ahead of the log: see moves.';
+comment on function posthorn.last_id() is
+  'consumer: The highest id that the log has given to an event. A broker with a higher one is ahead of the log: see moves.';
 
+-- How many ids of events were drawn between two, without those that were left out after a restore.
 create or replace function posthorn.ids_between(lo bigint, hi bigint)
-returns bigint
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language sql stable as $$
   select hi - lo - coalesce(sum(greatest(least(hi, m.next_id - 1) - greatest(lo, m.last_id), 0)), 0)::bigint from posthorn.moves m
 $$;
-comment on function posthorn.ids_between(bigint, bigint) is 'How many ids of events were drawn between two, without those that were left out after a restore.';
 
 -- It has its row before life is known, so that a new installation notes nothing.
 create materialized view if not exists posthorn.noticed as

@@ -1,9 +1,8 @@
 create or replace function posthorn.is_alive(last_heartbeat timestamptz)
-returns boolean
-language sql volatile parallel safe
+returns boolean language sql volatile parallel safe
 return last_heartbeat >= posthorn.now() - interval '90 seconds';
 comment on function posthorn.is_alive(timestamptz) is
-  'Whether a node with this heartbeat counts as alive: at most three heartbeats missed.';
+  'consumer: Whether a node with this heartbeat counts as alive: at most three heartbeats missed.';
 
 create or replace view posthorn.node_status as
 select n.node_id, n.namespace, n.display_name, n.description, n.metadata, n.registered_at, n.last_heartbeat,

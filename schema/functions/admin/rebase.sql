@@ -1,8 +1,7 @@
 -- Transaction ids start over in another cluster, so the snapshots that came along mean nothing. Old events get an
 -- xid that every snapshot sees.
 create or replace function posthorn.rebase(force boolean default false)
-returns table (namespace text, group_name text, events bigint)
-language plpgsql security definer
+returns table (namespace text, group_name text, events bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -56,15 +55,12 @@ begin
   update posthorn.cluster c set system_identifier = here, verified = pg_postmaster_start_time();
 end $$;
 comment on function posthorn.rebase(boolean) is
-  'Prepares the log after a restore into another cluster: the backlog of each group becomes expired leases, and every cursor starts at the present.';
+  'admin: Prepares the log after a restore into another cluster: the backlog of each group becomes expired leases, and every cursor starts at the present.';
 
--- By its old snapshots, except for ids that its cursor cannot have known: those were published since, in this
--- cluster.
+-- Makes leases of the events that a group had not been handed; any node may take them. By its old snapshots, except for
+-- ids that its cursor cannot have known: those were published since, in this cluster.
 create or replace function posthorn.backlog_to_leases(g posthorn.groups)
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language plpgsql as $$
 #variable_conflict use_column
 declare
   c posthorn.cursors;
@@ -93,16 +89,11 @@ begin
   select coalesce(sum(cardinality(m.ids)), 0) into n from made m;
   return n;
 end $$;
-comment on function posthorn.backlog_to_leases(posthorn.groups) is
-  'Makes leases of the events that a group had not been handed; any node may take them.';
 
--- The snapshots that tell this still have a meaning here. Ids that the group's cursor cannot have known are left
--- out: the group will read them.
+-- Lists the events that stopped subscriptions have missed. The snapshots that tell this still have a meaning here. Ids
+-- that the group's cursor cannot have known are left out: the group will read them.
 create or replace function posthorn.stops_to_missed(g posthorn.groups)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   insert into posthorn.missed (subscription_id, event_id)
   select x.subscription_id, e.id
   from posthorn.stops x
@@ -117,4 +108,3 @@ as $$
     and e.id <> all (coalesce(x.spared, '{}'))
   on conflict do nothing
 $$;
-comment on function posthorn.stops_to_missed(posthorn.groups) is 'Lists the events that stopped subscriptions have missed.';

@@ -4,8 +4,7 @@
 -- Handlers of an earlier run are forgotten: set the new ones in the same transaction.
 create or replace function posthorn.register_node(
   namespace text, node text, display_name text default null, description text default null, metadata jsonb default '{}'
-) returns text
-language plpgsql security definer
+) returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -36,11 +35,10 @@ begin
   return id;
 end $$;
 comment on function posthorn.register_node(text, text, text, text, jsonb) is
-  'Registers a node, or a new run of one, and returns its id, in which characters outside of [A-Za-z0-9_.:-] have become _. Claim under that id.';
+  'publisher, consumer: Registers a node, or a new run of one, and returns its id, in which characters outside of [A-Za-z0-9_.:-] have become _. Claim under that id.';
 
 create or replace function posthorn.touch_node_heartbeat(node text)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -48,11 +46,10 @@ begin
   return found;
 end $$;
 comment on function posthorn.touch_node_heartbeat(text) is
-  'Notes that a node is alive, every 30 seconds; false if it was removed or swept and should register again.';
+  'publisher, consumer: Notes that a node is alive, every 30 seconds; false if it was removed or swept and should register again.';
 
 create or replace function posthorn.remove_node(namespace text, node text)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -63,4 +60,4 @@ begin
   return released;
 end $$;
 comment on function posthorn.remove_node(text, text) is
-  'Removes a node that stops or is known to be dead, gives its leases back, and returns how many those were.';
+  'consumer: Removes a node that stops or is known to be dead, gives its leases back, and returns how many those were.';

@@ -2,8 +2,7 @@
 -- becomes a dead letter: during a rolling deploy, versions differ.
 
 create or replace function posthorn.set_node_handlers(namespace text, node text, group_name text, handlers jsonb)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -27,13 +26,11 @@ begin
   from jsonb_array_elements(set_node_handlers.handlers) h;
 end $$;
 comment on function posthorn.set_node_handlers(text, text, text, jsonb) is
-  'Replaces the handlers of a node for a group: [{"name": "charge", "patterns": ["order.*"], "formerly": ["bill"]}]; handlers of subscriptions have no patterns. formerly lists names that a handler had before: it takes over what is owed to them, and they mean its name from now on.';
+  'consumer: Replaces the handlers of a node for a group: [{"name": "charge", "patterns": ["order.*"], "formerly": ["bill"]}]; handlers of subscriptions have no patterns. formerly lists names that a handler had before: it takes over what is owed to them, and they mean its name from now on.';
 
+-- Refuses two handlers of a node of which one has the former name of the other.
 create or replace function posthorn.check_twins(group_no int, handlers jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   twins text[];
 begin
@@ -45,13 +42,10 @@ begin
       using errcode = 'PH002', hint = 'One of them was renamed to the other. Give the new handler a name that the group never had, or delete the former name from posthorn.former_names when no program uses it any more.';
   end if;
 end $$;
-comment on function posthorn.check_twins(int, jsonb) is 'Refuses two handlers of a node of which one has the former name of the other.';
 
+-- Raises the error in the handlers argument of set_node_handlers, if there is one.
 create or replace function posthorn.check_handlers(handlers jsonb)
-returns void
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql immutable as $$
 declare
   wrong text;
   twin text;
@@ -81,12 +75,9 @@ begin
       using errcode = 'PH002', hint = 'Handlers of one group need different names.';
   end if;
 end $$;
-comment on function posthorn.check_handlers(jsonb) is
-  'Raises the error in the handlers argument of set_node_handlers, if there is one.';
 
 create or replace function posthorn.group_handlers(namespace text, group_name text)
-returns table (node text, handler text, patterns text[], names text[])
-language plpgsql stable security definer
+returns table (node text, handler text, patterns text[], names text[]) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -101,4 +92,5 @@ begin
       and posthorn.is_alive(n.last_heartbeat)
     order by h.node_id, h.handler;
 end $$;
-comment on function posthorn.group_handlers(text, text) is 'The handlers that the live nodes of a group have. names are all names of a handler, the present one first.';
+comment on function posthorn.group_handlers(text, text) is
+  'consumer: The handlers that the live nodes of a group have. names are all names of a handler, the present one first.';

@@ -1,8 +1,7 @@
 -- Any node may call it at any time, all at once. Each part takes a lock that the others skip, and a part that fails
 -- does not stop the rest. The parts that lock whole tables come last, because their locks last until all is done.
 create or replace function posthorn.tend()
-returns jsonb
-language plpgsql security definer
+returns jsonb language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -38,11 +37,12 @@ begin
   end loop;
   return report;
 end $$;
-comment on function posthorn.tend() is 'Does the upkeep that is due, and reports it. Safe to call from everywhere at once.';
+comment on function posthorn.tend() is
+  'consumer: Does the upkeep that is due, and reports it. Safe to call from everywhere at once.';
 
+-- Records the present snapshot, if any event was published since the last tick.
 create or replace function posthorn.tick()
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -65,7 +65,6 @@ begin
   insert into posthorn.ticks (next, at, seq, snapshot) values (sight.next, at, sight.seq, posthorn.snapshot());
   return 1;
 end $$;
-comment on function posthorn.tick() is 'Records the present snapshot, if any event was published since the last tick.';
 
 -- set_stream_policy refuses while there are such events, so they come only from transactions that published
 -- meanwhile.
@@ -78,12 +77,11 @@ join posthorn.namespaces n on n.id = d.namespace_id
 where posthorn.sealed_with(d.payload) is null;
 comment on view posthorn.held_back is 'Delayed events in plain text, of streams that are confidential; they stay out of the log.';
 
+-- Moves delayed events that are due into the log, in order of their time.
 create or replace function posthorn.deliver_delayed(max_events int default 10000)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   n bigint;
@@ -107,11 +105,9 @@ begin
   get diagnostics n = row_count;
   return n;
 end $$;
-comment on function posthorn.deliver_delayed(int) is 'Moves delayed events that are due into the log, in order of their time.';
 
 create or replace function posthorn.cancel_delayed(namespace text, id bigint)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -120,15 +116,15 @@ begin
   where d.namespace_id = posthorn.namespace_id(cancel_delayed.namespace) and d.id = cancel_delayed.id;
   return found;
 end $$;
-comment on function posthorn.cancel_delayed(text, bigint) is 'Deletes a delayed event that has not entered the log.';
+comment on function posthorn.cancel_delayed(text, bigint) is
+  'publisher: Deletes a delayed event that has not entered the log.';
 
--- Ticks are thinned to one a minute after an hour, and to one an hour after a day.
+-- Removes expired dedup keys, nodes that have been silent for ten minutes, and old ticks, ids of imports and entries of
+-- the audit log; once a minute. Ticks are thinned to one a minute after an hour, and to one an hour after a day.
 create or replace function posthorn.sweep()
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   today timestamptz := posthorn.now();
@@ -172,12 +168,10 @@ begin
   get diagnostics n = row_count;
   return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_audit() + posthorn.sweep_discarded() + posthorn.sweep_former_names() + posthorn.maintain_webhook_attempts();
 end $$;
-comment on function posthorn.sweep() is
-  'Removes expired dedup keys, nodes that have been silent for ten minutes, and old ticks, ids of imports and entries of the audit log; once a minute.';
 
+-- Refuses to read snapshots that come from another cluster.
 create or replace function posthorn.check_cluster()
-returns void
-language plpgsql stable security definer
+returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -186,11 +180,10 @@ begin
       using errcode = 'PH005', hint = 'Run posthorn rebase (or select posthorn.rebase();) once; publishing works meanwhile.';
   end if;
 end $$;
-comment on function posthorn.check_cluster() is 'Refuses to read snapshots that come from another cluster.';
 
+-- Refuses to go on in a cluster that the log does not come from, and moves numbers on after a restore.
 create or replace function posthorn.verify_cluster()
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -198,4 +191,3 @@ begin
   perform posthorn.notice_restore();
   update posthorn.cluster c set verified = pg_postmaster_start_time() where c.verified <> pg_postmaster_start_time();
 end $$;
-comment on function posthorn.verify_cluster() is 'Refuses to go on in a cluster that the log does not come from, and moves numbers on after a restore.';

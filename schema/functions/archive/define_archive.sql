@@ -4,8 +4,7 @@
 -- It stays at its location: an archive in two places could not be verified.
 create or replace function posthorn.define_archive(
   namespace text, name text, location text, config jsonb default '{}', moved boolean default false
-) returns table (archive int, origin uuid)
-language plpgsql security definer
+) returns table (archive int, origin uuid) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -49,13 +48,12 @@ exception when check_violation or numeric_value_out_of_range or invalid_text_rep
   raise exception 'archive %: %', define_archive.name, sqlerrm
     using errcode = 'PH004', hint = 'Segments have 1 byte to 1 GiB and 1 to 1,000,000 events, and wait for a day at most.';
 end $$;
-comment on function posthorn.define_archive(text, text, text, jsonb, boolean) is 'Makes an archive, or changes its settings.';
+comment on function posthorn.define_archive(text, text, text, jsonb, boolean) is
+  'admin: Makes an archive, or changes its settings.';
 
+-- Raises the error in the location or the settings of an archive, if there is one.
 create or replace function posthorn.check_archive_config(location text, config jsonb)
-returns void
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql immutable as $$
 declare
   wrong text;
 begin
@@ -72,5 +70,3 @@ begin
       using errcode = 'PH004', hint = 'Settings are segment_bytes, segment_events and segment_age.';
   end if;
 end $$;
-comment on function posthorn.check_archive_config(text, jsonb) is
-  'Raises the error in the location or the settings of an archive, if there is one.';

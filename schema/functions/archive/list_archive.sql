@@ -1,8 +1,7 @@
 -- The manifests of an archive as the database has them; the worker that writes a stream renders them from here.
 
 create or replace function posthorn.unlisted_days(archive int, stream_id bigint)
-returns table (day date, segments bigint)
-language sql stable security definer
+returns table (day date, segments bigint) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select d.day, d.segments
@@ -10,14 +9,13 @@ as $$
   where d.archive_id = unlisted_days.archive and d.stream_id = unlisted_days.stream_id and d.listed < d.segments
   order by d.day
 $$;
-comment on function posthorn.unlisted_days(int, bigint) is 'The days of a stream whose manifests lack segments.';
+comment on function posthorn.unlisted_days(int, bigint) is 'admin: The days of a stream whose manifests lack segments.';
 
 create or replace function posthorn.list_segments(archive int, stream_id bigint, day date)
 returns table (
   first_id bigint, last_id bigint, events int, bytes bigint, size bigint, sha256 text,
   first_at timestamptz, last_at timestamptz, key_versions int[]
-)
-language sql stable security definer
+) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select s.first_id, s.last_id, s.events, s.bytes, s.size, s.sha256, s.first_at, s.last_at, s.key_versions
@@ -26,7 +24,7 @@ as $$
     and s.written_at is not null
   order by s.first_id
 $$;
-comment on function posthorn.list_segments(int, bigint, date) is 'The segments of a day that are written.';
+comment on function posthorn.list_segments(int, bigint, date) is 'admin: The segments of a day that are written.';
 
 create or replace function posthorn.list_days(archive int, stream_id bigint)
 returns table (day date, segments bigint, events bigint, first_id bigint, last_id bigint, sha256 text)
@@ -38,13 +36,12 @@ as $$
   where d.archive_id = list_days.archive and d.stream_id = list_days.stream_id
   order by d.day
 $$;
-comment on function posthorn.list_days(int, bigint) is 'The days of a stream in an archive.';
+comment on function posthorn.list_days(int, bigint) is 'admin: The days of a stream in an archive.';
 
 create or replace function posthorn.finish_day(
   archive int, stream_id bigint, owner_id text, attempt int, day date, segments bigint, sha256 text,
   lease_for interval default '1 minute'
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -55,11 +52,10 @@ begin
   where d.archive_id = archive and d.stream_id = finish_day.stream_id and d.day = finish_day.day;
 end $$;
 comment on function posthorn.finish_day(int, bigint, text, int, date, bigint, text, interval) is
-  'Notes that the manifest of a day is in the store.';
+  'admin: Notes that the manifest of a day is in the store.';
 
 create or replace function posthorn.finish_archive_stream(archive int, stream_id bigint, owner_id text, attempt int)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -76,12 +72,11 @@ begin
   end if;
 end $$;
 comment on function posthorn.finish_archive_stream(int, bigint, text, int) is
-  'Notes that the manifest of a stream is in the store, and gives the stream back.';
+  'admin: Notes that the manifest of a stream is in the store, and gives the stream back.';
 
 -- For manifests that were lost or changed.
 create or replace function posthorn.relist_archive(namespace text, name text)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -101,7 +96,7 @@ begin
   return n;
 end $$;
 comment on function posthorn.relist_archive(text, text) is
-  'Has all manifests of an archive written again; returns the number of streams.';
+  'admin: Has all manifests of an archive written again; returns the number of streams.';
 
 create or replace view posthorn.archive_status as
 select n.namespace, a.name, a.location, a.created_at, g.paused,

@@ -3,8 +3,7 @@
 -- crash makes the same object.
 
 create or replace function posthorn.plan_archive(archive int, max_events int default 10000)
-returns table (events bigint, segments bigint)
-language plpgsql security definer
+returns table (events bigint, segments bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -25,13 +24,11 @@ begin
   return next;
 end $$;
 comment on function posthorn.plan_archive(int, int) is
-  'Reads the next events for an archive, and cuts segments from them; no row if another session is reading for it.';
+  'admin: Reads the next events for an archive, and cuts segments from them; no row if another session is reading for it.';
 
+-- The archive with an id; an error if there is none.
 create or replace function posthorn.archive_numbered(archive int)
-returns posthorn.archives
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.archives language plpgsql stable as $$
 declare
   a posthorn.archives;
 begin
@@ -42,18 +39,13 @@ begin
   end if;
   return a;
 end $$;
-comment on function posthorn.archive_numbered(int) is 'The archive with an id; an error if there is none.';
 
--- No other session claims from this group, so its only leases are those that a rebase made of its backlog.
+-- Moves the group of an archive over a window, and adds the events to the parts. No other session claims from this
+-- group, so its only leases are those that a rebase made of its backlog.
 create or replace function posthorn.read_for_archive(
   a posthorn.archives, g posthorn.groups, max_events int, out events bigint, out ripe bigint[]
-)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+) language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -113,16 +105,12 @@ begin
   into events, ripe;
   events := coalesce(events, 0);
 end $$;
-comment on function posthorn.read_for_archive(posthorn.archives, posthorn.groups, int) is
-  'Moves the group of an archive over a window, and adds the events to the parts.';
 
--- A segment has events of one day. A part is no larger than a segment should be, so a segment is at most twice that.
+-- Makes segments of the parts of streams that have enough events, or whose oldest event has waited long enough. A
+-- segment has events of one day. A part is no larger than a segment should be, so a segment is at most twice that.
 create or replace function posthorn.cut_archive(a posthorn.archives, ripe bigint[])
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_custom_plan
-set jit = off
+returns bigint language plpgsql
+set plan_cache_mode = force_custom_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -166,5 +154,3 @@ begin
   select coalesce(sum(x.segments), 0) into n from noted x;
   return n;
 end $$;
-comment on function posthorn.cut_archive(posthorn.archives, bigint[]) is
-  'Makes segments of the parts of streams that have enough events, or whose oldest event has waited long enough.';

@@ -2,8 +2,7 @@
 -- nothing. If two processes do the same replay, the one that began first is refused.
 
 create or replace function posthorn.begin_replay(namespace text, name text, target text)
-returns table (run uuid, position_reached bigint, events_done bigint)
-language plpgsql security definer
+returns table (run uuid, position_reached bigint, events_done bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -29,11 +28,10 @@ begin
   return next;
 end $$;
 comment on function posthorn.begin_replay(text, text, text) is
-  'Begins a replay of archived events, or goes on with one that has not ended.';
+  'admin: Begins a replay of archived events, or goes on with one that has not ended.';
 
 create or replace function posthorn.end_replay(namespace text, name text, run uuid)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -45,25 +43,19 @@ begin
   end if;
 end $$;
 comment on function posthorn.end_replay(text, text, uuid) is
-  'Notes that a replay is complete: the next one of its name begins anew.';
+  'admin: Notes that a replay is complete: the next one of its name begins anew.';
 
+-- Raises that another process does the replay.
 create or replace function posthorn.raise_replay_lost(name text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   raise exception 'another process goes on with replay "%"', name
     using errcode = 'PH003', hint = 'Let it. If there is none, run the command again.';
 end $$;
-comment on function posthorn.raise_replay_lost(text) is 'Raises that another process does the replay.';
 
--- Ids rise from batch to batch.
+-- Moves the position of a replay over a batch. Ids rise from batch to batch.
 create or replace function posthorn.move_replay(namespace_id int, name text, run uuid, first_id bigint, last_id bigint, events bigint)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 begin
   perform posthorn.commit_durably();
@@ -74,16 +66,13 @@ begin
     perform posthorn.raise_replay_lost(move_replay.name);
   end if;
 end $$;
-comment on function posthorn.move_replay(int, text, uuid, bigint, bigint, bigint) is
-  'Moves the position of a replay over a batch.';
 
 -- As retries that bring the event along, like those of redrive. Events that the group has yet to handle are left
 -- out.
 create or replace function posthorn.replay_to_group(
   namespace text, replay text, run uuid, group_name text,
   ids bigint[], streams text[], types text[], keys text[], tags text[], payloads json[], metadata json[], published_at timestamptz[]
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
 as $$
@@ -107,13 +96,12 @@ begin
   on conflict (group_id, event_id, subscription) do nothing;
 end $$;
 comment on function posthorn.replay_to_group(text, text, uuid, text, bigint[], text[], text[], text[], text[], json[], json[], timestamptz[]) is
-  'Gives a group a batch of archived events again, with their ids and times, and moves the position of the replay.';
+  'admin: Gives a group a batch of archived events again, with their ids and times, and moves the position of the replay.';
 
 create or replace function posthorn.replay_to_stream(
   namespace text, replay text, run uuid, stream text,
   ids bigint[], types text[], keys text[], tags text[], payloads json[], metadata json[]
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -123,4 +111,4 @@ begin
     array_fill(replay_to_stream.stream, array[cardinality(types)]), keys, tags, metadata);
 end $$;
 comment on function posthorn.replay_to_stream(text, text, uuid, text, bigint[], text[], text[], text[], json[], json[]) is
-  'Publishes a batch of archived events anew in a stream, and moves the position of the replay.';
+  'admin: Publishes a batch of archived events anew in a stream, and moves the position of the replay.';

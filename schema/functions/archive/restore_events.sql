@@ -4,8 +4,7 @@
 -- xid, like those of a slow transaction.
 
 create or replace function posthorn.begin_restore(location text, upto bigint, since timestamptz)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -31,12 +30,11 @@ begin
   return coalesce(r.position, 0);
 end $$;
 comment on function posthorn.begin_restore(text, bigint, timestamptz) is
-  'Begins to restore a log from an archive, or goes on; returns the id after which to go on.';
+  'admin: Begins to restore a log from an archive, or goes on; returns the id after which to go on.';
 
 -- Later events of such a stream would be stored in plain text.
 create or replace function posthorn.check_confidential(namespaces text[], streams text[])
-returns void
-language plpgsql stable security definer
+returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -63,27 +61,20 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_confidential(text[], text[]) is
-  'Refuses streams of sealed events that are not confidential here.';
+  'admin: Refuses streams of sealed events that are not confidential here.';
 
--- Drawing an id locks the sequence until the end of the transaction.
+-- Waits until no transaction holds a new id, and keeps others from drawing one until this transaction ends. Drawing an
+-- id locks the sequence until the end of the transaction.
 create or replace function posthorn.hold_ids()
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   alter sequence posthorn.event_id owned by none;
 end $$;
-comment on function posthorn.hold_ids() is
-  'Waits until no transaction holds a new id, and keeps others from drawing one until this transaction ends.';
 
--- The sequence may stand past the last restored id where a batch was broken off, but then the log has no event
--- there.
+-- Refuses to restore into a log in which events were published. The sequence may stand past the last restored id where
+-- a batch was broken off, but then the log has no event there.
 create or replace function posthorn.check_unpublished()
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   r posthorn.archive_restores;
@@ -100,13 +91,11 @@ begin
         hint = 'Restore into a fresh installation, and publish when the restore is complete.';
   end if;
 end $$;
-comment on function posthorn.check_unpublished() is 'Refuses to restore into a log in which events were published.';
 
 create or replace function posthorn.restore_events(
   namespaces text[], streams text[], ids bigint[], stream_nos int[], types text[], keys text[], tags text[],
   payloads json[], metadata json[], published_at timestamptz[]
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
 as $$
@@ -149,22 +138,20 @@ begin
     as m (id, stream_no, type, key, tags, payload, metadata, published_at);
 end $$;
 comment on function posthorn.restore_events(text[], text[], bigint[], int[], text[], text[], text[], json[], json[], timestamptz[]) is
-  'Restores a batch of events from an archive, with their ids and times; ids rise within a batch and from batch to batch. stream_nos number the streams.';
+  'admin: Restores a batch of events from an archive, with their ids and times; ids rise within a batch and from batch to batch. stream_nos number the streams.';
 
 create or replace function posthorn.end_restore()
-returns void
-language sql security definer
+returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   update posthorn.archive_restores r set ended_at = posthorn.now()
 $$;
-comment on function posthorn.end_restore() is 'Notes that a restore is complete.';
+comment on function posthorn.end_restore() is 'admin: Notes that a restore is complete.';
 
 -- Call it in a transaction of its own, before there are events for these times: readers and publishers wait for it,
 -- see create_partition.
 create or replace function posthorn.cover_times(times timestamptz[])
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
 as $$
@@ -188,11 +175,9 @@ begin
     perform posthorn.create_partition(first, until);
   end loop;
 end $$;
+-- Refuses times for which cover_times has made no partitions.
 create or replace function posthorn.check_covered(times timestamptz[])
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 begin
   if exists (
     select from unnest(times) t
@@ -203,7 +188,6 @@ begin
       using errcode = 'PH005', hint = 'Call posthorn.cover_times before, in a transaction of its own.';
   end if;
 end $$;
-comment on function posthorn.check_covered(timestamptz[]) is 'Refuses times for which cover_times has made no partitions.';
 
 comment on function posthorn.cover_times(timestamptz[]) is
-  'Makes partitions for times before the log''s first one, or in its gaps.';
+  'admin: Makes partitions for times before the log''s first one, or in its gaps.';

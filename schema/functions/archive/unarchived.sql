@@ -1,12 +1,8 @@
 -- An event that is not in the log any more was written before it was dropped.
 create or replace function posthorn.unarchived(namespace text, stream text, ids bigint[])
-returns setof bigint
-language plpgsql stable security definer
+returns setof bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -42,4 +38,4 @@ begin
   end loop;
 end $$;
 comment on function posthorn.unarchived(text, text, bigint[]) is
-  'The ids, of some ids of a stream, that an archive of the namespace has yet to write.';
+  'consumer: The ids, of some ids of a stream, that an archive of the namespace has yet to write.';

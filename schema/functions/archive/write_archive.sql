@@ -2,11 +2,9 @@
 -- the checkpoint checks that the worker still has the stream.
 
 create or replace function posthorn.lease_archive_stream(archive int, worker text, lease_for interval default '1 minute')
-returns table (stream_id bigint, stream text, owner_id text, attempt int)
-language plpgsql security definer
+returns table (stream_id bigint, stream text, owner_id text, attempt int) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -28,13 +26,12 @@ begin
     returning s.stream_id, (select n.name from posthorn.stream_names n where n.id = s.stream_id limit 1), s.owner_id, s.attempt;
 end $$;
 comment on function posthorn.lease_archive_stream(int, text, interval) is
-  'Leases a stream that has events to write to an archive to a worker {host}-{pid}-{8 hex}; no row if there is none.';
+  'admin: Leases a stream that has events to write to an archive to a worker {host}-{pid}-{8 hex}; no row if there is none.';
 
 -- After an error no worker tries the stream before the deadline, and the pause doubles.
 create or replace function posthorn.extend_archive_stream(
   archive int, stream_id bigint, owner_id text, attempt int, lease_for interval, error text default null
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -51,22 +48,18 @@ begin
   end if;
 end $$;
 comment on function posthorn.extend_archive_stream(int, bigint, text, int, interval, text) is
-  'Moves the deadline of a worker that writes a stream, or gives the stream back with 0, and notes the error.';
+  'admin: Moves the deadline of a worker that writes a stream, or gives the stream back with 0, and notes the error.';
 
+-- Raises that a worker has lost its stream.
 create or replace function posthorn.raise_archive_lost(owner_id text, attempt int)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   raise exception 'the stream is not %''s any more (attempt %)', coalesce(owner_id, 'null'), coalesce(attempt::text, 'null')
     using errcode = 'PH003', hint = 'Another worker writes it now, and writes the same.';
 end $$;
-comment on function posthorn.raise_archive_lost(text, int) is 'Raises that a worker has lost its stream.';
 
 create or replace function posthorn.unwritten_segment(archive int, stream_id bigint)
-returns table (first_id bigint, last_id bigint, day date, events int, bytes bigint)
-language sql stable security definer
+returns table (first_id bigint, last_id bigint, day date, events int, bytes bigint) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select s.first_id, s.last_id, s.day, s.events, s.bytes
@@ -74,18 +67,15 @@ as $$
   where s.archive_id = unwritten_segment.archive and s.stream_id = unwritten_segment.stream_id and s.written_at is null
   order by s.first_id limit 1
 $$;
-comment on function posthorn.unwritten_segment(int, bigint) is 'The next segment of a stream to write, oldest first.';
+comment on function posthorn.unwritten_segment(int, bigint) is
+  'admin: The next segment of a stream to write, oldest first.';
 
 create or replace function posthorn.segment_events(archive int, stream_id bigint, first_id bigint)
 returns table (
   event_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz
-)
-language plpgsql stable security definer
+) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -103,14 +93,13 @@ begin
     order by e.id;
 end $$;
 comment on function posthorn.segment_events(int, bigint, bigint) is
-  'The events of a segment that is not written, in order, as they are stored: sealed payloads stay sealed.';
+  'admin: The events of a segment that is not written, in order, as they are stored: sealed payloads stay sealed.';
 
 create or replace function posthorn.finish_segment(
   archive int, stream_id bigint, owner_id text, attempt int, first_id bigint,
   size bigint, sha256 text, events int, first_at timestamptz, last_at timestamptz, key_versions int[],
   lease_for interval default '1 minute'
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -145,4 +134,4 @@ begin
       first_id = least(d.first_id, excluded.first_id), last_id = greatest(d.last_id, excluded.last_id);
 end $$;
 comment on function posthorn.finish_segment(int, bigint, text, int, bigint, bigint, text, int, timestamptz, timestamptz, int[], interval) is
-  'Notes that a segment is in the store, for the worker that has its stream, and moves the checkpoint.';
+  'admin: Notes that a segment is in the store, for the worker that has its stream, and moves the checkpoint.';

@@ -1,9 +1,9 @@
+-- Moves a cursor over the next n events of a namespace and returns it: late events by their ids, fresh ones as a window
+-- (lo, hi], neither at the end of the log. Writes nothing.
 create or replace function posthorn.advance(
   inout c posthorn.cursors, namespace_id int, n int, sight posthorn.sight, clock_low timestamptz,
   out ids bigint[], out lo bigint, out hi bigint, out since timestamptz
-)
-language plpgsql
-as $$
+) language plpgsql as $$
 #variable_conflict use_column
 declare
   k int;
@@ -94,12 +94,8 @@ begin
     advance.hi := null;
   end if;
 end $$;
-comment on function posthorn.advance(posthorn.cursors, int, int, posthorn.sight, timestamptz) is
-  'Moves a cursor over the next n events of a namespace and returns it: late events by their ids, fresh ones as a window (lo, hi], neither at the end of the log. Writes nothing.';
 
+-- The least created_at of the events that a cursor has yet to pass.
 create or replace function posthorn.reads_since(c posthorn.cursors, clock_low timestamptz)
-returns timestamptz
-language sql immutable parallel safe
+returns timestamptz language sql immutable parallel safe
 return greatest(case when c.base_since is not null then least(c.base_since, reads_since.clock_low) end, c.seek_from, '-infinity');
-comment on function posthorn.reads_since(posthorn.cursors, timestamptz) is
-  'The least created_at of the events that a cursor has yet to pass.';

@@ -8,13 +8,9 @@ create or replace function posthorn.claim(
 ) returns table (
   lease bigint, attempt int, event_id bigint, stream text, type text, key text, tags text[],
   payload json, metadata json, published_at timestamptz, delivery int, subscriptions text[]
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 set max_parallel_workers_per_gather = 0
 as $$
 #variable_conflict use_column
@@ -66,4 +62,4 @@ begin
   end loop;
 end $$;
 comment on function posthorn.claim(text, text, text, int, interval) is
-  'Takes a lease and returns its events; settle(lease, attempt) ends it. Where subscriptions is null, the event is for the group as a whole. No rows: there was nothing, or only unwanted events for a second; has_unread tells.';
+  'consumer: Takes a lease and returns its events; settle(lease, attempt) ends it. Where subscriptions is null, the event is for the group as a whole. No rows: there was nothing, or only unwanted events for a second; has_unread tells.';

@@ -1,9 +1,8 @@
--- A batch that has outlived two workers is split into single events, so that the event that kills workers is found.
+-- Takes over a lease whose deadline has passed. Without an id: it was split. A batch that has outlived two workers is
+-- split into single events, so that the event that kills workers is found.
 create or replace function posthorn.claim_expired(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
-) returns posthorn.leases
-language plpgsql
-as $$
+) returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   l posthorn.leases;
@@ -42,15 +41,11 @@ begin
     end if;
   end loop;
 end $$;
-comment on function posthorn.claim_expired(posthorn.groups, text, int, timestamptz, timestamptz, uuid) is
-  'Takes over a lease whose deadline has passed. Without an id: it was split.';
 
--- The retries are due since the deadline of the lease, so the claim that splits it finds them at once.
+-- Turns a lease into single retries that are due; its deliveries so far count. The retries are due since the deadline
+-- of the lease, so the claim that splits it finds them at once.
 create or replace function posthorn.split(g posthorn.groups, l posthorn.leases, held bigint[])
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 begin
   if l.retries then
@@ -63,15 +58,11 @@ begin
   end if;
   delete from posthorn.leases x where x.id = l.id;
 end $$;
-comment on function posthorn.split(posthorn.groups, posthorn.leases, bigint[]) is
-  'Turns a lease into single retries that are due; its deliveries so far count.';
 
--- Events beyond max_events stay in the old lease, expired and with a new attempt, for the next claim.
+-- Hands an expired lease to another node under the next attempt. Events beyond max_events stay in the old lease,
+-- expired and with a new attempt, for the next claim.
 create or replace function posthorn.take_over(l posthorn.leases, held bigint[], node text, max_events int, until timestamptz, token uuid)
-returns posthorn.leases
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   taken posthorn.leases;
@@ -108,5 +99,3 @@ begin
   end if;
   return taken;
 end $$;
-comment on function posthorn.take_over(posthorn.leases, bigint[], text, int, timestamptz, uuid) is
-  'Hands an expired lease to another node under the next attempt.';

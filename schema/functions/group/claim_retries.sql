@@ -1,10 +1,8 @@
--- A claim has one time, which its parts get as at.
+-- Leases the retries of a group that are due, oldest first; a retry marked alone gets a lease of its own. With due_from
+-- it looks for those that are due from then on. A claim has one time, which its parts get as at.
 create or replace function posthorn.claim_retries(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid, due_from timestamptz default null
-) returns posthorn.leases
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+) returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   first posthorn.retries;
@@ -29,15 +27,11 @@ begin
       ) d order by 1),
     null, claim_retries.node, claim_retries.at, claim_retries.until, claim_retries.token);
 end $$;
-comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, timestamptz, uuid, timestamptz) is
-  'Leases the retries of a group that are due, oldest first; a retry marked alone gets a lease of its own. With due_from it looks for those that are due from then on.';
 
+-- Leases the due retries of some events, which counts as a delivery.
 create or replace function posthorn.lease_retries(
   g posthorn.groups, ids bigint[], slot bigint, node text, at timestamptz, until timestamptz, token uuid
-) returns posthorn.leases
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+) returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   taken posthorn.leases;
@@ -54,5 +48,3 @@ begin
     and r.slot is not distinct from lease_retries.slot and r.due_at <= lease_retries.at;
   return taken;
 end $$;
-comment on function posthorn.lease_retries(posthorn.groups, bigint[], bigint, text, timestamptz, timestamptz, uuid) is
-  'Leases the due retries of some events, which counts as a delivery.';

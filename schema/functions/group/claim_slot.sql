@@ -1,13 +1,10 @@
--- Ordered groups: the log is cut into waiting leases, each with the ids of one slot (a hash of the key, a stream, or
--- the one slot of a total order). A slot has one lease in flight. A failed event blocks its slot until it is
--- retried; the other slots go on.
+-- Leases events of one slot of an ordered group. Ordered groups: the log is cut into waiting leases, each with the ids
+-- of one slot (a hash of the key, a stream, or the one slot of a total order). A slot has one lease in flight. A failed
+-- event blocks its slot until it is retried; the other slots go on.
 create or replace function posthorn.claim_slot(
   g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz,
   node text, max_events int, at timestamptz, until timestamptz, token uuid, out taken posthorn.leases
-)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+) language plpgsql as $$
 declare
   r record;
 begin
@@ -21,18 +18,13 @@ begin
     exit when r.events = 0;
   end loop;
 end $$;
-comment on function posthorn.claim_slot(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz, text, int, timestamptz, timestamptz, uuid) is
-  'Leases events of one slot of an ordered group.';
 
--- While a transaction holds its snapshot, retries that are done stay in the index, so that a search passes over those of
--- each slot. So it begins at a random slot and ends at the first that is due. A search that finds none passes over all:
--- see has_searched_slots.
+-- Leases the failed events at the head of a blocked slot, in order, as far as they are due. While a transaction holds
+-- its snapshot, retries that are done stay in the index, so that a search passes over those of each slot. So it begins
+-- at a random slot and ends at the first that is due. A search that finds none passes over all: see has_searched_slots.
 create or replace function posthorn.claim_blocked(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
-) returns posthorn.leases
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+) returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   began constant timestamptz := clock_timestamp();
@@ -64,39 +56,30 @@ begin
       order by r.event_id limit claim_blocked.max_events) end,
     head.slot, claim_blocked.node, claim_blocked.at, claim_blocked.until, claim_blocked.token);
 end $$;
-comment on function posthorn.claim_blocked(posthorn.groups, text, int, timestamptz, timestamptz, uuid) is
-  'Leases the failed events at the head of a blocked slot, in order, as far as they are due.';
 
+-- Whether a search for failed events of an ordered group is left out, since the last one took long and found none.
 -- After a search of slots that was long and found nothing, the session searches again after fifty times as long.
 create or replace function posthorn.has_searched_slots(group_id int, at timestamptz)
-returns boolean
-language plpgsql stable
-as $$
+returns boolean language plpgsql stable as $$
 declare
   until constant timestamptz := to_timestamp(nullif(current_setting('posthorn.blocked_until_' || group_id, true), '')::float8);
 begin
   return coalesce(at between until - interval '10 seconds' and until, false);
 end $$;
-comment on function posthorn.has_searched_slots(int, timestamptz) is
-  'Whether a search for failed events of an ordered group is left out, since the last one took long and found none.';
 
+-- Notes a search for failed events of an ordered group that found none.
 create or replace function posthorn.note_search_of_slots(group_id int, at timestamptz, began timestamptz, entries bigint)
-returns void
-language plpgsql
-as $$
+returns void language plpgsql as $$
 begin
   if pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass) > entries + 5000 then
     perform set_config('posthorn.blocked_until_' || group_id,
       extract(epoch from at + least(50 * (clock_timestamp() - began), interval '10 seconds'))::text, false);
   end if;
 end $$;
-comment on function posthorn.note_search_of_slots(int, timestamptz, timestamptz, bigint) is
-  'Notes a search for failed events of an ordered group that found none.';
 
+-- Whether an ordered group has failed events.
 create or replace function posthorn.has_blocked_slots(group_id int, at timestamptz)
-returns boolean
-language plpgsql
-as $$
+returns boolean language plpgsql as $$
 #variable_conflict use_column
 declare
   began constant timestamptz := clock_timestamp();
@@ -110,12 +93,10 @@ begin
   perform posthorn.note_search_of_slots(has_blocked_slots.group_id, has_blocked_slots.at, began, entries);
   return false;
 end $$;
-comment on function posthorn.has_blocked_slots(int, timestamptz) is 'Whether an ordered group has failed events.';
 
+-- The failed event at the head of the first slot from a number on that is due and has no lease in flight.
 create or replace function posthorn.due_slot(group_id int, from_slot bigint, at timestamptz)
-returns posthorn.retries
-language plpgsql stable
-as $$
+returns posthorn.retries language plpgsql stable as $$
 #variable_conflict use_column
 begin
   return (
@@ -140,16 +121,12 @@ begin
       and not exists (select from posthorn.leases l where l.group_id = due_slot.group_id and l.slot = s.slot and l.until is not null offset 0)
     limit 1);
 end $$;
-comment on function posthorn.due_slot(int, bigint, timestamptz) is
-  'The failed event at the head of the first slot from a number on that is due and has no lease in flight.';
 
--- First the rest of a lease that was taken over, then the leases in the order in which they were cut. The search
--- begins at a random slot, so that each slot gets its turn, and ends at the first free one.
+-- Leases the head of a slot that is free. First the rest of a lease that was taken over, then the leases in the order
+-- in which they were cut. The search begins at a random slot, so that each slot gets its turn, and ends at the first
+-- free one.
 create or replace function posthorn.claim_waiting(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
-returns posthorn.leases
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   last_slot bigint;
@@ -183,10 +160,9 @@ begin
   returning * into l;
   return l;
 end $$;
-comment on function posthorn.claim_waiting(posthorn.groups, text, int, timestamptz, uuid) is
-  'Leases the head of a slot that is free.';
 
--- With offset 0 Postgres looks at one slot at a time; else it might join and read all retries.
+-- The first slot from a number on that has waiting events, none in flight and no retry. With offset 0 Postgres looks at
+-- one slot at a time; else it might join and read all retries.
 create or replace function posthorn.free_slot(group_id int, from_slot bigint)
 returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
@@ -212,26 +188,21 @@ begin
         where r.group_id = free_slot.group_id and r.slot = s.slot order by r.event_id desc limit 1) is null -- those that are done have lower ids
     limit 1);
 end $$;
-comment on function posthorn.free_slot(int, bigint) is
-  'The first slot from a number on that has waiting events, none in flight and no retry.';
 
--- Events without a key have no order to keep, so they are spread over the slots.
+-- The slot of an event in a group's order. Events without a key have no order to keep, so they are spread over the
+-- slots.
 create or replace function posthorn.slot_of(ordering text, slots int, id bigint, stream_id bigint, key text)
-returns bigint
-language sql immutable parallel safe
+returns bigint language sql immutable parallel safe
 return case ordering
   when 'key' then abs(coalesce(hashtextextended(key, 0), id) % slots)
   when 'stream' then stream_id
   else 0
 end;
-comment on function posthorn.slot_of(text, int, bigint, bigint, text) is 'The slot of an event in a group''s order.';
 
+-- Cuts the next part of the log into waiting leases of one slot each, unless read_ahead events are waiting already.
 create or replace function posthorn.cut(
   g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz, out events bigint
-)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+) language plpgsql as $$
 #variable_conflict use_column
 declare
   base pg_snapshot := c.base;
@@ -266,5 +237,3 @@ begin
   order by s.slot, k;
   get diagnostics events = row_count;
 end $$;
-comment on function posthorn.cut(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz) is
-  'Cuts the next part of the log into waiting leases of one slot each, unless read_ahead events are waiting already.';

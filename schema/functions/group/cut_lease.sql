@@ -1,10 +1,8 @@
 -- For workers that read large windows because their group wants few events, and then find many.
 create or replace function posthorn.cut_lease(lease bigint, attempt int, event bigint)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -18,4 +16,4 @@ begin
   perform posthorn.cut_short(l, cut_lease.event);
 end $$;
 comment on function posthorn.cut_lease(bigint, int, bigint) is
-  'Gives the events of a lease that come after one event back, as if they had not been taken.';
+  'consumer: Gives the events of a lease that come after one event back, as if they had not been taken.';

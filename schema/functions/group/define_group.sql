@@ -1,6 +1,5 @@
 create or replace function posthorn.define_group(namespace text, name text, config jsonb default '{}')
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -48,13 +47,11 @@ begin
   return g.id;
 end $$;
 comment on function posthorn.define_group(text, text, jsonb) is
-  'Makes a group, or changes its policy, and returns its id. A new group starts at the present unless config has start.';
+  'consumer: Makes a group, or changes its policy, and returns its id. A new group starts at the present unless config has start.';
 
+-- A group with the settings that a configuration names; the others stay.
 create or replace function posthorn.configured(g posthorn.groups, config jsonb)
-returns posthorn.groups
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.groups language plpgsql stable as $$
 begin
   g.ordering := coalesce(config->>'order', g.ordering);
   g.slots := coalesce((config->>'slots')::int, g.slots);
@@ -78,14 +75,10 @@ begin
   end if;
   return g;
 end $$;
-comment on function posthorn.configured(posthorn.groups, jsonb) is
-  'A group with the settings that a configuration names; the others stay.';
 
+-- Raises the error in a group's configuration, if there is one.
 create or replace function posthorn.check_group_config(config jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   wrong text;
 begin
@@ -128,8 +121,8 @@ begin
         hint = 'Settings are order, slots, attempts, delays, backoff {from, to, factor, jitter}, on_failure, read_ahead and start.';
   end if;
 end $$;
-comment on function posthorn.check_group_config(jsonb) is 'Raises the error in a group''s configuration, if there is one.';
 
+-- Whether a group is a projection, a relay, an archive or that of webhooks; null if it is none.
 create or replace function posthorn.kind_of(group_id int)
 returns text
 language plpgsql stable -- not sql, which would plan anew at every call
@@ -141,14 +134,11 @@ begin
     when exists (select from posthorn.archives a where a.group_no = kind_of.group_id) then 'archive'
     when exists (select from posthorn.webhook_groups w where w.group_id = kind_of.group_id) then 'webhook group' end;
 end $$;
-comment on function posthorn.kind_of(int) is 'Whether a group is a projection, a relay, an archive or that of webhooks; null if it is none.';
 
--- These groups read by themselves: another reader, or a move, would let them skip events or write them twice.
+-- Refuses a call for the group of a projection, a relay, an archive or webhooks, unless its kind is allowed. These
+-- groups read by themselves: another reader, or a move, would let them skip events or write them twice.
 create or replace function posthorn.check_kind(group_id int, what text, hint text, allowed text default '')
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   kind text := posthorn.kind_of(check_kind.group_id);
 begin
@@ -158,29 +148,24 @@ begin
       using errcode = 'PH005', hint = check_kind.hint;
   end if;
 end $$;
-comment on function posthorn.check_kind(int, text, text, text) is
-  'Refuses a call for the group of a projection, a relay, an archive or webhooks, unless its kind is allowed.';
 
+-- Waits until this transaction alone may move the group's cursor. Claims of a group run one after another under this
+-- lock.
 create or replace function posthorn.lock_group(group_id int)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
+returns void language sql
 return pg_advisory_xact_lock(posthorn.lock_class('group'), group_id);
-comment on function posthorn.lock_group(int) is
-  'Waits until this transaction alone may move the group''s cursor. Claims of a group run one after another under this lock.';
 
 create or replace function posthorn.pause_group(namespace text, group_name text)
-returns void
-language sql security definer
+returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   update posthorn.groups g set paused = true where g.id = (posthorn.group_named(pause_group.namespace, group_name)).id
 $$;
-comment on function posthorn.pause_group(text, text) is 'Pauses a group: claims return nothing, and leases in flight go on.';
+comment on function posthorn.pause_group(text, text) is
+  'admin: Pauses a group: claims return nothing, and leases in flight go on.';
 
 create or replace function posthorn.resume_group(namespace text, group_name text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -192,14 +177,12 @@ begin
     perform posthorn.resume_webhooks(g.id);
   end if;
 end $$;
-comment on function posthorn.resume_group(text, text) is 'Lets a paused group claim again from its position.';
+comment on function posthorn.resume_group(text, text) is 'admin: Lets a paused group claim again from its position.';
 
 create or replace function posthorn.delete_group(namespace text, group_name text)
-returns table (leases bigint, retries bigint, dead_letters bigint)
-language plpgsql security definer
+returns table (leases bigint, retries bigint, dead_letters bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -237,4 +220,4 @@ begin
   return next;
 end $$;
 comment on function posthorn.delete_group(text, text) is
-  'Removes a group with everything that belongs to it, and returns the numbers of its leases in flight, retries and dead letters.';
+  'admin: Removes a group with everything that belongs to it, and returns the numbers of its leases in flight, retries and dead letters.';

@@ -1,9 +1,7 @@
 create or replace function posthorn.extend(lease bigint, attempt int, lease_for interval default null)
-returns timestamptz
-language plpgsql security definer
+returns timestamptz language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -24,4 +22,4 @@ begin
   return deadline;
 end $$;
 comment on function posthorn.extend(bigint, int, interval) is
-  'Extends a lease, by the length of its claim unless lease_for is given, and returns the new deadline.';
+  'consumer: Extends a lease, by the length of its claim unless lease_for is given, and returns the new deadline.';

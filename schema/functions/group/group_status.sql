@@ -62,14 +62,14 @@ begin
   end if;
 end $$;
 comment on function posthorn.pending(posthorn.groups) is
-  'The events that a group has not been handed yet: counted up to 10,000, estimated by ids beyond.';
+  'consumer: The events that a group has not been handed yet: counted up to 10,000, estimated by ids beyond.';
 
--- A view asks for all groups of a namespace, and counts its newest events once for all of them. From the end of the
--- log back, each hundredth event is a milestone: its id, and the lowest xid of it and the events behind it. Their
--- number is its place. They are kept until the statement ends.
+-- An event of a namespace near a position, and the number of events behind it: none of them, nor the event itself, is
+-- visible in the base of the caller. A view asks for all groups of a namespace, and counts its newest events once for
+-- all of them. From the end of the log back, each hundredth event is a milestone: its id, and the lowest xid of it and
+-- the events behind it. Their number is its place. They are kept until the statement ends.
 create or replace function posthorn.milestone(namespace_id int, pos bigint, base_end xid8, ids_behind bigint, out id bigint, out events bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   question text := concat_ws(' ', namespace_id, pos + ids_behind, pg_current_snapshot(), extract(epoch from statement_timestamp()));
@@ -99,8 +99,6 @@ begin
   id := coalesce(ids[nth], 9223372036854775807);
   events := case when nth <= cardinality(ids) then 100 * (cardinality(ids) - nth + 1) - 1 else 0 end;
 end $$;
-comment on function posthorn.milestone(int, bigint, xid8, bigint) is
-  'An event of a namespace near a position, and the number of events behind it: none of them, nor the event itself, is visible in the base of the caller.';
 
 -- Events in the leases of other groups are in flight, and not pending: callers ask for relays alone.
 create or replace function posthorn.unacknowledged(g posthorn.groups, out events bigint, out oldest timestamptz)
@@ -120,7 +118,7 @@ begin
   select e.created_at into oldest from posthorn.events e where e.namespace_id = g.namespace_id and e.id = first;
 end $$;
 comment on function posthorn.unacknowledged(posthorn.groups) is
-  'The events that a relay has taken from the log and its broker has not acknowledged.';
+  'consumer: The events that a relay has taken from the log and its broker has not acknowledged.';
 
 create or replace view posthorn.group_status as
 select n.namespace, g.name as group_name, g.ordering, g.paused,

@@ -1,12 +1,8 @@
 -- has_work would not do: it is true for an ordered group whose slots are blocked, and while retries are due.
 create or replace function posthorn.has_unread(namespace text, group_name text, cursor text default null)
-returns boolean
-language plpgsql stable security definer
+returns boolean language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -20,4 +16,4 @@ begin
       and not posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, e.id, e.xid));
 end $$;
 comment on function posthorn.has_unread(text, text, text) is
-  'Whether the log has events at which a group, or its reader at a cursor of read_next_events, has not looked yet. True after a claim or read without rows: call it again, it has passed over unwanted events for a second.';
+  'consumer: Whether the log has events at which a group, or its reader at a cursor of read_next_events, has not looked yet. True after a claim or read without rows: call it again, it has passed over unwanted events for a second.';

@@ -4,13 +4,9 @@ create or replace function posthorn.listed_events(lease bigint)
 returns table (
   event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -37,7 +33,8 @@ begin
     cross join lateral posthorn.event_of(l.namespace_id, l.group_id, r.event_id) e
     order by r.event_id;
 end $$;
-comment on function posthorn.listed_events(bigint) is 'The events of a lease that is more than a plain window, in order.';
+comment on function posthorn.listed_events(bigint) is
+  'consumer: The events of a lease that is more than a plain window, in order.';
 
 -- The planner inlines it into the calling query, so rows are streamed and the plan is cached; hence no security
 -- definer and no settings. The lease is looked up once. A lease that is no plain window has no lo in w, so one of
@@ -48,8 +45,7 @@ create or replace function posthorn.lease_events(token uuid)
 returns table (
   event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
-)
-language sql stable
+) language sql stable
 begin atomic
   select e.*
   from posthorn.leases l
@@ -73,24 +69,20 @@ begin atomic
   ) e
   where l.token = lease_events.token;
 end;
-comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';
+comment on function posthorn.lease_events(uuid) is 'consumer: The events of the lease taken under a token, in order.';
 
--- No index has all leases of a group. Inlined into its caller's query, so without settings.
+-- The leases of a group, those of workers and those that wait. No index has all leases of a group. Inlined into its
+-- caller's query, so without settings.
 create or replace function posthorn.leases_of(group_id int)
-returns setof posthorn.leases
-language sql stable
-as $$
+returns setof posthorn.leases language sql stable as $$
   select l.* from posthorn.leases l where l.group_id = leases_of.group_id and l.until is not null
   union all
   select l.* from posthorn.leases l where l.group_id = leases_of.group_id and l.until is null
 $$;
-comment on function posthorn.leases_of(int) is 'The leases of a group, those of workers and those that wait.';
 
--- Inlined into the calling query.
+-- The events of a lease, in no order. Inlined into the calling query.
 create or replace function posthorn.lease_rows(l posthorn.leases)
-returns setof posthorn.events
-language sql stable
-as $$
+returns setof posthorn.events language sql stable as $$
   select e.*
   from posthorn.events e
   where l.ids is null and e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
@@ -98,22 +90,16 @@ as $$
   union all
   select e.* from posthorn.events_of(l.namespace_id, l.ids) e
 $$;
-comment on function posthorn.lease_rows(posthorn.leases) is 'The events of a lease, in no order.';
 
+-- The ids of a lease's events, in order.
 create or replace function posthorn.lease_ids(l posthorn.leases)
-returns bigint[]
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint[] language sql stable as $$
   select case when l.ids is not null then l.ids else array(select e.id from posthorn.lease_rows(l) e order by e.id) end
 $$;
-comment on function posthorn.lease_ids(posthorn.leases) is 'The ids of a lease''s events, in order.';
 
+-- Those of some ids that are events of a lease; all ids of a lease that lists them.
 create or replace function posthorn.leased_of(l posthorn.leases, ids bigint[])
-returns bigint[]
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint[] language sql stable as $$
   select case
     when l.ids is not null then l.ids
     else array(
@@ -126,5 +112,3 @@ as $$
         and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target))
   end
 $$;
-comment on function posthorn.leased_of(posthorn.leases, bigint[]) is
-  'Those of some ids that are events of a lease; all ids of a lease that lists them.';

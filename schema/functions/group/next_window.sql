@@ -1,8 +1,8 @@
+-- Moves a cursor over its next window of the log, and returns that as a lease that is not stored; without ids and hi at
+-- the end of the log.
 create or replace function posthorn.read_window(
   g posthorn.groups, inout c posthorn.cursors, max_events int, sight posthorn.sight, clock_low timestamptz, out w posthorn.leases
-)
-language plpgsql
-as $$
+) language plpgsql as $$
 declare
   step record;
 begin
@@ -17,15 +17,11 @@ begin
   w.since := step.since;
   c := step.c;
 end $$;
-comment on function posthorn.read_window(posthorn.groups, posthorn.cursors, int, posthorn.sight, timestamptz) is
-  'Moves a cursor over its next window of the log, and returns that as a lease that is not stored; without ids and hi at the end of the log.';
 
--- The caller holds the lock of the group and has called look before, as take_next does: look must come before the
--- cursor is read.
+-- Moves a group over its next window of the log, and returns that like read_window. The caller holds the lock of the
+-- group and has called look before, as take_next does: look must come before the cursor is read.
 create or replace function posthorn.next_window(g posthorn.groups, max_events int, sight posthorn.sight)
-returns posthorn.leases
-language plpgsql
-as $$
+returns posthorn.leases language plpgsql as $$
 declare
   step record;
 begin
@@ -33,13 +29,10 @@ begin
   perform posthorn.keep_cursor(step.c);
   return step.w;
 end $$;
-comment on function posthorn.next_window(posthorn.groups, int, posthorn.sight) is
-  'Moves a group over its next window of the log, and returns that like read_window.';
 
+-- Writes where a group stands, and now and then removes where it stood long ago.
 create or replace function posthorn.keep_cursor(c posthorn.cursors)
-returns void
-language plpgsql
-as $$
+returns void language plpgsql as $$
 begin
   c.at := posthorn.now();
   insert into posthorn.cursors select c.*;
@@ -47,4 +40,3 @@ begin
     delete from posthorn.cursors x where x.group_id = c.group_id and x.n between c.n - 2000 and c.n - 100;
   end if;
 end $$;
-comment on function posthorn.keep_cursor(posthorn.cursors) is 'Writes where a group stands, and now and then removes where it stood long ago.';

@@ -1,9 +1,7 @@
 create or replace function posthorn.release(lease bigint, attempt int)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -16,14 +14,12 @@ begin
   update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id = release.lease;
 end $$;
 comment on function posthorn.release(bigint, int) is
-  'Gives a lease back untouched, without counting it as a delivery; others may take it at once.';
+  'consumer: Gives a lease back untouched, without counting it as a delivery; others may take it at once.';
 
 create or replace function posthorn.release_node(namespace text, node text)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -47,4 +43,5 @@ begin
   select count(*) into n from given;
   return n;
 end $$;
-comment on function posthorn.release_node(text, text) is 'Gives back every lease of a node, and returns how many.';
+comment on function posthorn.release_node(text, text) is
+  'consumer: Gives back every lease of a node, and returns how many.';

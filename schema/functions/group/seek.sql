@@ -1,9 +1,7 @@
 create or replace function posthorn.seek(namespace text, group_name text, to_time timestamptz)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   g posthorn.groups := posthorn.group_named(namespace, group_name);
@@ -35,15 +33,12 @@ begin
   perform posthorn.restart_webhooks(g);
 end $$;
 comment on function posthorn.seek(text, text, timestamptz) is
-  'Moves a group to a time: it is handed every event published from then on. ''-infinity'' and ''infinity'' are the ends of the log.';
+  'admin: Moves a group to a time: it is handed every event published from then on. ''-infinity'' and ''infinity'' are the ends of the log.';
 
--- The ends are exact. A time in between starts at the last tick before it, and seek_from leaves the events before
--- the time out.
+-- Writes a cursor that stands at a time. The ends are exact. A time in between starts at the last tick before it, and
+-- seek_from leaves the events before the time out.
 create or replace function posthorn.move_cursor(g posthorn.groups, to_time timestamptz, sight posthorn.sight)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   was posthorn.cursors;
@@ -74,15 +69,11 @@ begin
   insert into posthorn.cursors select c.*;
   perform posthorn.begin_stretch(was, c);
 end $$;
-comment on function posthorn.move_cursor(posthorn.groups, timestamptz, posthorn.sight) is
-  'Writes a cursor that stands at a time.';
 
--- outcomes derives from stretches which events the group was never handed.
+-- Notes where a group was moved from, and where it goes on. outcomes derives from stretches which events the group was
+-- never handed.
 create or replace function posthorn.begin_stretch(was posthorn.cursors, c posthorn.cursors)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 begin
   if was.n is not null and not exists (select from posthorn.stretches s where s.group_id = c.group_id) then
@@ -96,16 +87,11 @@ begin
   insert into posthorn.stretches (group_id, n, base, base_seq, seek_from)
   values (c.group_id, c.n, c.base, c.base_seq, c.seek_from);
 end $$;
-comment on function posthorn.begin_stretch(posthorn.cursors, posthorn.cursors) is
-  'Notes where a group was moved from, and where it goes on.';
 
--- The order matters: a transaction that drew an id up to seq has a lower xid. If the transaction has an xid already,
--- next stays unknown.
+-- Reads the sequence of event ids, and then assigns an xid. The order matters: a transaction that drew an id up to seq
+-- has a lower xid. If the transaction has an xid already, next stays unknown.
 create or replace function posthorn.look()
-returns posthorn.sight
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.sight language plpgsql as $$
 declare
   s posthorn.sight;
 begin
@@ -116,4 +102,3 @@ begin
   end if;
   return s;
 end $$;
-comment on function posthorn.look() is 'Reads the sequence of event ids, and then assigns an xid.';

@@ -1,9 +1,7 @@
 create or replace function posthorn.settle(lease bigint, attempt int, failures jsonb default '[]')
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 begin
   -- If the transaction has written before, perhaps the effect of an event, its commit must wait for the disk.
@@ -15,21 +13,19 @@ begin
   perform posthorn.end_lease(settle.lease, settle.attempt, settle.failures);
 end $$;
 comment on function posthorn.settle(bigint, int, jsonb) is
-  'Ends a lease: its events are done but for those in failures, which become retries or dead letters. Fails if another attempt has the lease.';
+  'consumer: Ends a lease: its events are done but for those in failures, which become retries or dead letters. Fails if another attempt has the lease.';
 
--- Written in this way the planner does not see that the partial index on leases in flight fits. It would read that
--- index from end to end while few are in flight, and keep the plan when there are many.
+-- Whether a worker has a lease with this deadline. Written in this way the planner does not see that the partial index
+-- on leases in flight fits. It would read that index from end to end while few are in flight, and keep the plan when
+-- there are many.
 create or replace function posthorn.in_flight(until timestamptz)
-returns boolean
-language sql immutable parallel safe
+returns boolean language sql immutable parallel safe
 return coalesce(in_flight.until, '-infinity') > '-infinity';
-comment on function posthorn.in_flight(timestamptz) is 'Whether a worker has a lease with this deadline.';
 
--- Every lease that ends whole ends here, but for that of the fast path of take.
+-- Ends a lease and returns it; its events are done but for those in failures. Every lease that ends whole ends here,
+-- but for that of the fast path of take.
 create or replace function posthorn.end_lease(lease bigint, attempt int, failures jsonb default '[]')
-returns posthorn.leases
-language plpgsql
-as $$
+returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   l posthorn.leases;
@@ -47,12 +43,10 @@ begin
   end if;
   return l;
 end $$;
-comment on function posthorn.end_lease(bigint, int, jsonb) is
-  'Ends a lease and returns it; its events are done but for those in failures.';
 
+-- Raises that a lease is lost, and why.
 create or replace function posthorn.raise_lease_lost(lease bigint, attempt int)
-returns void
-language plpgsql stable security definer
+returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -68,12 +62,10 @@ begin
         then 'If an earlier call sent this answer and its own answer was lost, it may have counted: look at the group''s retries and dead letters. Otherwise drop the results: events that were not settled come again.'
         else 'Drop the results: the events are handled by the worker that holds the lease now.' end;
 end $$;
-comment on function posthorn.raise_lease_lost(bigint, int) is 'Raises that a lease is lost, and why.';
 
+-- Turns failed events of a lease into retries or dead letters.
 create or replace function posthorn.settle_failures(l posthorn.leases, failures jsonb)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
+returns void language plpgsql
 set jit = off
 as $$
 #variable_conflict use_column
@@ -112,17 +104,12 @@ begin
     insert into posthorn.failures (namespace_id, group_id, n) values (l.namespace_id, l.group_id, failed);
   end if;
 end $$;
-comment on function posthorn.settle_failures(posthorn.leases, jsonb) is
-  'Turns failed events of a lease into retries or dead letters.';
 
+-- The failures argument of settle, without those that are recorded, and what becomes of each.
 create or replace function posthorn.judged_failures(g posthorn.groups, l posthorn.leases, failures jsonb)
 returns table (
   event bigint, owed_to text, tried int, dies boolean, released boolean, retry_in interval, reason text, error text, stack text, kept json
-)
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
+) language plpgsql stable as $$
 #variable_conflict use_column
 declare
   held bigint[] := posthorn.leased_of(l, array(select distinct p.event from posthorn.parsed_failures(judged_failures.failures) p));
@@ -170,30 +157,25 @@ begin
     return next;
   end loop;
 end $$;
-comment on function posthorn.judged_failures(posthorn.groups, posthorn.leases, jsonb) is
-  'The failures argument of settle, without those that are recorded, and what becomes of each.';
 
--- Only the newest attempts are kept, and the beginnings of their errors.
+-- Adds to the story of an event in a group, which a retry and a dead letter tell: the attempts that failed, and what
+-- people did. Only the newest attempts are kept, and the beginnings of their errors.
 create or replace function posthorn.next_chapter(story jsonb, chapter jsonb)
 returns jsonb
 language sql volatile -- inlined into the calling query, so without settings
 return case when jsonb_array_length(story) >= 20 then story - 0 else coalesce(story, '[]') end
   || jsonb_build_array(jsonb_build_object('at', posthorn.now()) || chapter);
-comment on function posthorn.next_chapter(jsonb, jsonb) is
-  'Adds to the story of an event in a group, which a retry and a dead letter tell: the attempts that failed, and what people did.';
 
+-- An attempt that failed, for the story of its event.
 create or replace function posthorn.chapter(attempt int, node text, error text)
 returns jsonb
 language sql volatile -- inlined
 return jsonb_strip_nulls(jsonb_build_object('at', posthorn.now(), 'attempt', attempt, 'node', node, 'error', left(error, 1000)));
-comment on function posthorn.chapter(int, text, text) is 'An attempt that failed, for the story of its event.';
 
+-- Whether an event has a retry or a dead letter for a subscription in a group.
 create or replace function posthorn.is_recorded(group_id int, event_id bigint, subscription text)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+returns boolean language sql stable
+set enable_seqscan = off set jit = off
 return exists (
     select from posthorn.retries r
     where r.group_id = is_recorded.group_id and r.event_id = is_recorded.event_id
@@ -202,36 +184,27 @@ return exists (
     select from posthorn.dead_letters d
     where d.group_id = is_recorded.group_id and d.event_id = is_recorded.event_id
       and d.subscription = any (posthorn.names_of(is_recorded.group_id, is_recorded.subscription)));
-comment on function posthorn.is_recorded(int, bigint, text) is
-  'Whether an event has a retry or a dead letter for a subscription in a group.';
 
--- It looks the name up itself: a subscription that is being renamed has not been removed.
+-- Whether a group has had subscriptions, but has none of this name now. It looks the name up itself: a subscription
+-- that is being renamed has not been removed.
 create or replace function posthorn.is_removed(g posthorn.groups, subscription text)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
+returns boolean language sql stable
 return exists (select from posthorn.filtered_groups f where f.group_no = g.id)
   and not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = posthorn.name_now(g.id, is_removed.subscription));
-comment on function posthorn.is_removed(posthorn.groups, text) is
-  'Whether a group has had subscriptions, but has none of this name now.';
 
+-- The failures argument of settle, as rows.
 create or replace function posthorn.parsed_failures(failures jsonb)
 returns table (event bigint, subscription text, error text, stack text, reason text, permanent boolean, retry_in interval, released boolean)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+language sql stable as $$
   select (f->>'event')::bigint, coalesce(f->>'subscription', ''), f->>'error', f->>'stack',
     coalesce(f->>'reason', 'Handler error'), coalesce((f->>'permanent')::boolean, false),
     case when f->>'retry_in' is not null then posthorn.to_interval(f->>'retry_in', 'retry_in') end, coalesce((f->>'released')::boolean, false)
   from jsonb_array_elements(failures) f
 $$;
-comment on function posthorn.parsed_failures(jsonb) is 'The failures argument of settle, as rows.';
 
+-- Raises the error in the failures argument of settle, if there is one.
 create or replace function posthorn.check_failures(failures jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   wrong text;
 begin
@@ -255,8 +228,8 @@ begin
       hint = 'For instance [{"event": 7, "error": "card declined", "permanent": true}]; other fields are subscription, retry_in, reason, stack and released.';
   end if;
 end $$;
-comment on function posthorn.check_failures(jsonb) is 'Raises the error in the failures argument of settle, if there is one.';
 
+-- The time that an event waits after its nth delivery.
 create or replace function posthorn.retry_delay(g posthorn.groups, n int)
 returns interval
 language sql volatile -- inlined
@@ -269,13 +242,10 @@ return case
         extract(epoch from g.backoff_to)::float8)))
     * (1 - g.backoff_jitter * random())
 end;
-comment on function posthorn.retry_delay(posthorn.groups, int) is 'The time that an event waits after its nth delivery.';
 
+-- Writes dead letters: the whole event, and the failure.
 create or replace function posthorn.bury(l posthorn.leases, dead posthorn.death[])
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   insert into posthorn.dead_letters (namespace_id, group_id, subscription, event_id, stream_id, type, key, tags,
     payload, metadata, published_at, attempts, reason, error, stack, node, story)
   select l.namespace_id, l.group_id, d.subscription, e.event_id, e.stream_id, e.type, e.key, e.tags,
@@ -290,8 +260,6 @@ as $$
     set attempts = excluded.attempts, reason = excluded.reason, error = excluded.error, stack = excluded.stack,
       node = excluded.node, failed_at = excluded.failed_at, story = excluded.story, discarded_at = null, discarded_by = null
 $$;
-comment on function posthorn.bury(posthorn.leases, posthorn.death[]) is
-  'Writes dead letters: the whole event, and the failure.';
 
 create or replace function posthorn.event_of(namespace_id int, group_id int, event_id bigint)
 returns table (event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
@@ -307,15 +275,13 @@ as $$
   where r.group_id = event_of.group_id and r.event_id = event_of.event_id and r.event is not null limit 1)
   limit 1
 $$;
-comment on function posthorn.event_of(int, int, bigint) is 'One event of a group, from the log or from its retry.';
+comment on function posthorn.event_of(int, int, bigint) is
+  'admin: One event of a group, from the log or from its retry.';
 
+-- The stream of an event of a group; null if it is not there any more.
 create or replace function posthorn.event_stream(namespace text, group_id int, event_id bigint)
-returns text
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language sql stable as $$
   select s.name from posthorn.event_of(posthorn.namespace_id(event_stream.namespace), event_stream.group_id, event_stream.event_id) e
   join posthorn.stream_names s on s.id = e.stream_id
   limit 1
 $$;
-comment on function posthorn.event_stream(text, int, bigint) is 'The stream of an event of a group; null if it is not there any more.';

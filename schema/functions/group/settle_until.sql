@@ -2,11 +2,9 @@
 -- and keeps the lease alive: a window gets shorter, a list loses its head.
 create or replace function posthorn.settle_until(
   lease bigint, attempt int, event bigint, lease_for interval default null, failures jsonb default '[]'
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -61,4 +59,4 @@ begin
   end if;
 end $$;
 comment on function posthorn.settle_until(bigint, int, bigint, interval, jsonb) is
-  'Settles the events of a lease up to one, and keeps the rest. Once half of the lease''s time has passed, extends it by the length of the claim unless lease_for is given.';
+  'consumer: Settles the events of a lease up to one, and keeps the rest. Once half of the lease''s time has passed, extends it by the length of the claim unless lease_for is given.';

@@ -18,8 +18,7 @@ create or replace function posthorn.take(
   token uuid,
   settle_lease bigint default null,
   settle_attempt int default null
-) returns table (lease bigint, attempt int)
-language plpgsql security definer
+) returns table (lease bigint, attempt int) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -116,16 +115,13 @@ begin
   end if;
 end $$;
 comment on function posthorn.take(bigint, text, int, interval, uuid, bigint, int) is
-  'Takes a lease under a token of the caller''s choice, for lease_events; settles an earlier lease that went well first, if one is given. No row: there is nothing to do.';
+  'consumer: Takes a lease under a token of the caller''s choice, for lease_events; settles an earlier lease that went well first, if one is given. No row: there is nothing to do.';
 
+-- Does the work of take with the settings that its plans need.
 create or replace function posthorn.take_with_settings(
   group_id bigint, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
-) returns table (lease bigint, attempt int)
-language plpgsql
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
+) returns table (lease bigint, attempt int) language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
 begin
   return query
@@ -136,16 +132,12 @@ begin
     perform set_config('posthorn.session', 'verified', false);
   end if;
 end $$;
-comment on function posthorn.take_with_settings(bigint, text, int, interval, uuid, bigint, int) is
-  'Does the work of take with the settings that its plans need.';
 
--- Workers call it often, so one statement reads all that it always needs. It reads after the lock is taken, because
--- the group may have changed during the wait.
+-- The part of a claim that runs under the lock of the group. Workers call it often, so one statement reads all that it
+-- always needs. It reads after the lock is taken, because the group may have changed during the wait.
 create or replace function posthorn.take_next(
   group_id int, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
-) returns posthorn.leases
-language plpgsql
-as $$
+) returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   now record;
@@ -253,45 +245,35 @@ begin
   end if;
   return taken;
 end $$;
-comment on function posthorn.take_next(int, text, int, interval, uuid, bigint, int) is
-  'The part of a claim that runs under the lock of the group.';
 
--- A look that takes long is dear because of dead rows. looked_at is then in the future, so that looks take a fiftieth of
--- the time at most.
+-- Whether claims have looked for expired leases and all due retries a short while ago. A look that takes long is dear
+-- because of dead rows. looked_at is then in the future, so that looks take a fiftieth of the time at most.
 create or replace function posthorn.has_looked(c posthorn.cursors, at timestamptz)
 returns boolean
 language sql stable -- inlined
 return at between c.looked_at - interval '10 seconds' and c.looked_at + interval '1 second';
-comment on function posthorn.has_looked(posthorn.cursors, timestamptz) is
-  'Whether claims have looked for expired leases and all due retries a short while ago.';
 
--- While a transaction holds its snapshot, retries that are done stay in the index of those that are due, in front of
--- the others. So claims look for retries from the beginning once a second only, and note when the first one was due, or
--- the second before, since another transaction may be about to commit retries that are due already. Until the next look
--- from the beginning, claims look from there. A retry that was due before and is committed later waits for that look.
+-- From which time on a claim looks for retries that are due. While a transaction holds its snapshot, retries that are
+-- done stay in the index of those that are due, in front of the others. So claims look for retries from the beginning
+-- once a second only, and note when the first one was due, or the second before, since another transaction may be about
+-- to commit retries that are due already. Until the next look from the beginning, claims look from there. A retry that
+-- was due before and is committed later waits for that look.
 create or replace function posthorn.retries_from(c posthorn.cursors, at timestamptz)
 returns timestamptz
 language sql stable -- inlined
 return case when posthorn.has_looked(c, at) then coalesce(c.retries_from, '-infinity') else '-infinity' end;
-comment on function posthorn.retries_from(posthorn.cursors, timestamptz) is
-  'From which time on a claim looks for retries that are due.';
 
+-- Raises that there is no group with that id.
 create or replace function posthorn.raise_no_group(group_id bigint)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   raise exception 'group % does not exist', coalesce(group_id::text, 'null')
     using errcode = 'PH001', hint = 'define_group returns the id of a group.';
 end $$;
-comment on function posthorn.raise_no_group(bigint) is 'Raises that there is no group with that id.';
 
+-- Raises the error in the arguments of a claim, if there is one.
 create or replace function posthorn.check_claim(max_events int, lease_for interval, token uuid)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'Posthorn cannot claim at isolation level %', current_setting('transaction_isolation')
@@ -305,12 +287,10 @@ begin
     raise exception 'token is missing' using errcode = 'PH004', hint = 'Give a fresh uuid for each call.';
   end if;
 end $$;
-comment on function posthorn.check_claim(int, interval, uuid) is 'Raises the error in the arguments of a claim, if there is one.';
 
+-- Whether a claim of the group by its id may find events.
 create or replace function posthorn.is_unread(group_id int)
-returns boolean
-language plpgsql
-as $$
+returns boolean language plpgsql as $$
 #variable_conflict use_column
 declare
   between_targets boolean;
@@ -322,18 +302,13 @@ begin
   end if;
   return not between_targets or (select posthorn.has_work(g) from posthorn.groups g where g.id = is_unread.group_id);
 end $$;
-comment on function posthorn.is_unread(int) is 'Whether a claim of the group by its id may find events.';
 
 -- It takes no lock and no xid, so workers may ask often. Sometimes it is true without events, so that the cursor
 -- keeps up with the log.
 create or replace function posthorn.has_work(g posthorn.groups)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -373,26 +348,23 @@ begin
   return posthorn.may_be_late(c) and (c.at < at - interval '10 seconds' or exists (
     select from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), since, 0)));
 end $$;
-comment on function posthorn.has_work(posthorn.groups) is 'Whether a claim might find events; only reads.';
+comment on function posthorn.has_work(posthorn.groups) is 'consumer: Whether a claim might find events; only reads.';
 
+-- Whether transactions that base did not see may still hold ids from before it.
 create or replace function posthorn.may_be_late(c posthorn.cursors)
-returns boolean
-language sql immutable parallel safe
+returns boolean language sql immutable parallel safe
 return c.base_seq > 0
   and (pg_snapshot_xmax(c.base) <> pg_snapshot_xmin(c.base)
     or c.base_next is null
     or pg_snapshot_xmax(c.base) < c.base_next);
-comment on function posthorn.may_be_late(posthorn.cursors) is
-  'Whether transactions that base did not see may still hold ids from before it.';
 
--- Their transactions were running in base, or had an xid at or past its xmax and below next: a snapshot's xmax is
--- "last completed + 1", so running transactions beyond it exist and are not listed. Found by xid alone, hence + 0:
--- by id it would be the whole log, at every claim, while some transaction with an xid stays open.
+-- Late events: visible in target and not in base, with ids that base had already passed. Their transactions were
+-- running in base, or had an xid at or past its xmax and below next: a snapshot's xmax is "last completed + 1", so
+-- running transactions beyond it exist and are not listed. Found by xid alone, hence + 0: by id it would be the whole
+-- log, at every claim, while some transaction with an xid stays open.
 create or replace function posthorn.late_events(
   namespace_id int, base pg_snapshot, base_seq bigint, base_next xid8, target pg_snapshot, since timestamptz, pos bigint
-) returns table (id bigint)
-language sql stable
-as $$
+) returns table (id bigint) language sql stable as $$
   select e.id
   from posthorn.events e
   where e.xid = any (array(select pg_snapshot_xip(late_events.base)))
@@ -408,5 +380,3 @@ as $$
     and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos
     and pg_visible_in_snapshot(e.xid, late_events.target)
 $$;
-comment on function posthorn.late_events(int, pg_snapshot, bigint, xid8, pg_snapshot, timestamptz, bigint) is
-  'Late events: visible in target and not in base, with ids that base had already passed.';

@@ -1,13 +1,8 @@
--- A claim that only wants jobs of limited tags has waited for its turn in pick_jobs. Others take jobs first, and put the
+-- Does the work of take_ready_jobs where some tags have limits: parks the jobs that are held back, and looks further. A
+-- claim that only wants jobs of limited tags has waited for its turn in pick_jobs. Others take jobs first, and put the
 -- limited ones back if the lock is not to be had within some milliseconds.
 create or replace function posthorn.pick_within_limits(c posthorn.job_claim, locked boolean)
-returns posthorn.picked_jobs
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+returns posthorn.picked_jobs language plpgsql as $$
 #variable_conflict use_column
 declare
   ns constant int := c.namespace_id;
@@ -52,20 +47,12 @@ begin
   end if;
   return picked;
 end $$;
-comment on function posthorn.pick_within_limits(posthorn.job_claim, boolean) is
-  'Does the work of take_ready_jobs where some tags have limits: parks the jobs that are held back, and looks further.';
 
--- Jobs behind those that are held back stay in ready_jobs. One parked job under a full tag is enough to tell claims that
--- they need not look there, so one more than there is room for is taken of each tag. The factor grows while other tags
--- hold the found jobs back.
+-- A claim without the tags that are full, of about as many jobs as the other tags allow. Jobs behind those that are
+-- held back stay in ready_jobs. One parked job under a full tag is enough to tell claims that they need not look there,
+-- so one more than there is room for is taken of each tag. The factor grows while other tags hold the found jobs back.
 create or replace function posthorn.claim_within_room(c posthorn.job_claim, factor int)
-returns posthorn.job_claim
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+returns posthorn.job_claim language plpgsql as $$
 #variable_conflict use_column
 begin
   if c.max_jobs = 1 and not exists (
@@ -83,17 +70,10 @@ begin
   where (l.room = 0 and exists (select from posthorn.parked_jobs p where p.namespace_id = c.namespace_id and p.tag = t.tag offset 0)) is not true;
   return c;
 end $$;
-comment on function posthorn.claim_within_room(posthorn.job_claim, int) is
-  'A claim without the tags that are full, of about as many jobs as the other tags allow.';
 
+-- Whether there may be jobs for a claim, and all of them have limited tags.
 create or replace function posthorn.wants_limited_jobs(c posthorn.job_claim)
-returns boolean
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+returns boolean language plpgsql stable as $$
 #variable_conflict use_column
 begin
   return not exists (
@@ -108,15 +88,11 @@ begin
               select from posthorn.job_limits l
               where l.namespace_id = c.namespace_id and l.tag = t and posthorn.tag_room(l, c.at) <= 0))));
 end $$;
-comment on function posthorn.wants_limited_jobs(posthorn.job_claim) is
-  'Whether there may be jobs for a claim, and all of them have limited tags.';
 
--- A transaction that has locked something else must not wait: the one that holds the lock may wait for that.
+-- Waits until this transaction alone may count the jobs of limited tags in a namespace, unless it has locked something
+-- else. A transaction that has locked something else must not wait: the one that holds the lock may wait for that.
 create or replace function posthorn.await_job_limits(namespace_id int)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns boolean language plpgsql as $$
 begin
   if posthorn.try_job_limits(await_job_limits.namespace_id, 1) then
     return true;
@@ -126,14 +102,10 @@ begin
   perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), await_job_limits.namespace_id);
   return true;
 end $$;
-comment on function posthorn.await_job_limits(int) is
-  'Waits until this transaction alone may count the jobs of limited tags in a namespace, unless it has locked something else.';
 
+-- Whether this transaction alone may now count the jobs of limited tags in a namespace, until it ends.
 create or replace function posthorn.try_job_limits(namespace_id int, tries int)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns boolean language plpgsql as $$
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     -- Jobs are counted under the lock, in a snapshot that must be newer than the lock.
@@ -149,17 +121,10 @@ begin
   end loop;
   return false;
 end $$;
-comment on function posthorn.try_job_limits(int, int) is
-  'Whether this transaction alone may now count the jobs of limited tags in a namespace, until it ends.';
 
+-- Which of some jobs have tags with limits, and which tags.
 create or replace function posthorn.limited_jobs(namespace_id int, picked posthorn.picked_jobs)
-returns posthorn.tagged_jobs
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+returns posthorn.tagged_jobs language plpgsql as $$
 #variable_conflict use_column
 declare
   ns constant int := limited_jobs.namespace_id;
@@ -172,16 +137,10 @@ begin
   where exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t);
   return limited;
 end $$;
-comment on function posthorn.limited_jobs(int, posthorn.picked_jobs) is 'Which of some jobs have tags with limits, and which tags.';
 
+-- Whether limits allow all of some jobs.
 create or replace function posthorn.have_room(namespace_id int, limited posthorn.tagged_jobs, at timestamptz)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+returns boolean language plpgsql as $$
 #variable_conflict use_column
 begin
   return not exists (
@@ -189,16 +148,10 @@ begin
     join posthorn.job_limits l on l.namespace_id = have_room.namespace_id and l.tag = w.t
     where w.jobs > posthorn.tag_room(l, have_room.at));
 end $$;
-comment on function posthorn.have_room(int, posthorn.tagged_jobs, timestamptz) is 'Whether limits allow all of some jobs.';
 
+-- Notes that jobs of limited tags run.
 create or replace function posthorn.occupy_tags(namespace_id int, limited posthorn.tagged_jobs, at timestamptz)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   ns constant int := occupy_tags.namespace_id;
@@ -212,18 +165,11 @@ begin
   join posthorn.job_limits l on l.namespace_id = ns and l.tag = w.t
   where l.period is not null;
 end $$;
-comment on function posthorn.occupy_tags(int, posthorn.tagged_jobs, timestamptz) is 'Notes that jobs of limited tags run.';
 
+-- The first of some picked jobs that their tags allow, up to a number; the others are parked, or return to ready_jobs.
 create or replace function posthorn.admit_jobs(
   namespace_id int, picked posthorn.picked_jobs, limited text[], counts boolean, max_jobs int, at timestamptz
-)
-returns posthorn.picked_jobs
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+) returns posthorn.picked_jobs language plpgsql as $$
 #variable_conflict use_column
 declare
   ns constant int := admit_jobs.namespace_id;
@@ -267,19 +213,11 @@ begin
   admitted.keyed := nullif(array(select k from unnest(picked.keyed) k where k = any (admitted.jobs)), '{}');
   return admitted;
 end $$;
-comment on function posthorn.admit_jobs(int, posthorn.picked_jobs, text[], boolean, int, timestamptz) is
-  'The first of some picked jobs that their tags allow, up to a number; the others are parked, or return to ready_jobs.';
 
+-- Takes picked jobs back, and keeps them until their barrier has room; a job without a barrier returns to ready_jobs.
 create or replace function posthorn.park_jobs(
   picked posthorn.picked_jobs, namespace_id int, jobs bigint[], barriers text[], at timestamptz
-)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   ns constant int := park_jobs.namespace_id;
@@ -299,5 +237,3 @@ begin
   -- Where a period is the barrier, time opens it; where running jobs are, the end of one of them does.
   perform posthorn.reopen_in_time(ns, park_jobs.barriers, park_jobs.at) where park_jobs.barriers <> '{}';
 end $$;
-comment on function posthorn.park_jobs(posthorn.picked_jobs, int, bigint[], text[], timestamptz) is
-  'Takes picked jobs back, and keeps them until their barrier has room; a job without a barrier returns to ready_jobs.';

@@ -6,15 +6,10 @@ create or replace function posthorn.browse_jobs(
   tags text[] default '{}',
   before bigint default null,
   max_jobs int default 50
-) returns table (job bigint, looked_to bigint)
-language plpgsql stable security definer
+) returns table (job bigint, looked_to bigint) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -47,18 +42,14 @@ begin
   end if;
 end $$;
 comment on function posthorn.browse_jobs(text, text, text[], bigint, int) is
-  'Jobs of a filter below a number, newest first. looked_to: rows below this number were not looked at; null: there are none.';
+  'consumer: Jobs of a filter below a number, newest first. looked_to: rows below this number were not looked at; null: there are none.';
 
 -- FAILED, CANCELLED and PROCESSING have an index or are few. So are pending jobs, mostly; otherwise the jobs of all
 -- statuses are the candidates.
 create or replace function posthorn.recent_jobs(namespace_id int, status text, before bigint, most int)
-returns bigint[]
-language plpgsql stable
+returns bigint[] language plpgsql stable
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -87,15 +78,13 @@ begin
     where o.namespace_id = recent_jobs.namespace_id and o.id < recent_jobs.before
     order by o.namespace_id desc, o.id desc limit recent_jobs.most);
 end $$;
-comment on function posthorn.recent_jobs(int, text, bigint, int) is 'Candidates for browse_jobs, newest first.';
+comment on function posthorn.recent_jobs(int, text, bigint, int) is
+  'consumer: Candidates for browse_jobs, newest first.';
 
 create or replace function posthorn.count_pending_jobs(namespace_id int, most int)
-returns table (state text, jobs bigint)
-language sql stable
+returns table (state text, jobs bigint) language sql stable
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   select 'ready', count(*) from (
     select from posthorn.ready_jobs r where r.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) r
@@ -108,15 +97,12 @@ as $$
     select from posthorn.parked_jobs p where p.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) p
 $$;
 comment on function posthorn.count_pending_jobs(int, int) is
-  'How many jobs wait for a worker, for their time and for their tags, each counted up to a number.';
+  'consumer: How many jobs wait for a worker, for their time and for their tags, each counted up to a number.';
 
 create or replace function posthorn.job_counts(namespace text, most int default 10000)
-returns table (state text, jobs bigint)
-language plpgsql stable security definer
+returns table (state text, jobs bigint) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -135,7 +121,7 @@ begin
     from (values ('FAILED'), ('CANCELLED')) s (status);
 end $$;
 comment on function posthorn.job_counts(text, int) is
-  'How many jobs are ready, later, held back, running, stalled, failed and cancelled, each counted up to a number.';
+  'consumer: How many jobs are ready, later, held back, running, stalled, failed and cancelled, each counted up to a number.';
 
 create or replace function posthorn.steer_jobs(
   namespace text,
@@ -146,8 +132,7 @@ create or replace function posthorn.steer_jobs(
   last bigint default null,
   reason text default null,
   max_jobs int default 200
-) returns table (next bigint, jobs bigint)
-language plpgsql security definer
+) returns table (next bigint, jobs bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -182,20 +167,15 @@ begin
   return next;
 end $$;
 comment on function posthorn.steer_jobs(text, text, text, text[], bigint, bigint, text, int) is
-  'Retries, cancels or deletes the next jobs of a status and tags behind a number. next is the number after which the next call goes on, null at the end.';
+  'admin: Retries, cancels or deletes the next jobs of a status and tags behind a number. next is the number after which the next call goes on, null at the end.';
 
 -- Ready jobs have a row under each tag. Of the others the tags are looked up.
 create or replace function posthorn.count_jobs_to_steer(
   namespace text, status text, tags text[] default '{}', most int default 10000, out jobs bigint, out more boolean
-)
-language plpgsql stable security definer
+) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -225,22 +205,17 @@ begin
   from looked l;
 end $$;
 comment on function posthorn.count_jobs_to_steer(text, text, text[], int) is
-  'How many jobs steer_jobs would find. Of each kind of row most are looked at; more says that there may be further ones.';
+  'consumer: How many jobs steer_jobs would find. Of each kind of row most are looked at; more says that there may be further ones.';
 
--- Each call goes on where the one before has ended, so that a million jobs take a thousand times as long as a thousand.
--- Pending jobs have no index by number: they are found among the jobs of all statuses, or, where they are rare among
--- those, by reading all pending jobs.
+-- The next jobs of a status and tags behind a number, and the number after which to go on; null at the end. Each call
+-- goes on where the one before has ended, so that a million jobs take a thousand times as long as a thousand. Pending
+-- jobs have no index by number: they are found among the jobs of all statuses, or, where they are rare among those, by
+-- reading all pending jobs.
 create or replace function posthorn.next_jobs(
   namespace_id int, status text, tags text[], after bigint, last bigint, max_jobs int, out ids bigint[], out looked_to bigint
-)
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+) language plpgsql stable
+set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -288,5 +263,3 @@ begin
   end if;
   next_jobs.looked_to := coalesce(next_jobs.looked_to, next_jobs.ids[cardinality(next_jobs.ids)]);
 end $$;
-comment on function posthorn.next_jobs(int, text, text[], bigint, bigint, int) is
-  'The next jobs of a status and tags behind a number, and the number after which to go on; null at the end.';

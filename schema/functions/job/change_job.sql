@@ -5,12 +5,9 @@ create or replace function posthorn.change_job(
   priority int default null,
   run_at timestamptz default null,
   namespace text default null
-) returns bigint
-language plpgsql security definer
+) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -41,15 +38,12 @@ begin
   return o.id;
 end $$;
 comment on function posthorn.change_job(bigint, json, int, timestamptz, text) is
-  'Changes the payload, priority or due time of a pending job, and returns its id; null leaves a value as it is.';
+  'publisher: Changes the payload, priority or due time of a pending job, and returns its id; null leaves a value as it is.';
 
 create or replace function posthorn.delete_job(job bigint, namespace text default null)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -62,15 +56,11 @@ begin
   return o.id;
 end $$;
 comment on function posthorn.delete_job(bigint, text) is
-  'Deletes a pending job, and returns its id. Entries of earlier attempts stay in the job log.';
+  'publisher: Deletes a pending job, and returns its id. Entries of earlier attempts stay in the job log.';
 
+-- Takes a pending job from where workers find it, and returns it; an error if it is not pending.
 create or replace function posthorn.withdraw_pending_job(job bigint, namespace text, change text)
-returns posthorn.enqueued_jobs
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
+returns posthorn.enqueued_jobs language plpgsql as $$
 #variable_conflict use_column
 declare
   status text;
@@ -92,5 +82,3 @@ begin
   end loop;
   return o;
 end $$;
-comment on function posthorn.withdraw_pending_job(bigint, text, text) is
-  'Takes a pending job from where workers find it, and returns it; an error if it is not pending.';

@@ -6,15 +6,10 @@ create or replace function posthorn.claim_jobs(
   tags text[],
   max_jobs int default 1,
   lease_for interval default '5 minutes'
-) returns setof posthorn.claimed_job
-language plpgsql security definer
+) returns setof posthorn.claimed_job language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -35,14 +30,12 @@ begin
   order by j.n;
 end $$;
 comment on function posthorn.claim_jobs(text, text, text[], int, interval) is
-  'Hands a worker the oldest due jobs that have any of its tags, those of higher priority first.';
+  'consumer: Hands a worker the oldest due jobs that have any of its tags, those of higher priority first.';
 
--- The functions that each claim calls have no settings of their own: settings would cost more than their work, and
--- those of claim_jobs hold for them.
+-- Moves jobs from ready_jobs to running_jobs for a worker. The functions that each claim calls have no settings of
+-- their own: settings would cost more than their work, and those of claim_jobs hold for them.
 create or replace function posthorn.pick_jobs(namespace text, worker text, tags text[], max_jobs int, lease_for interval)
-returns posthorn.picked_jobs
-language plpgsql
-as $$
+returns posthorn.picked_jobs language plpgsql as $$
 #variable_conflict use_column
 declare
   c posthorn.job_claim;
@@ -90,13 +83,10 @@ begin
   picked.lease_until := c.at + c.lease_for;
   return picked;
 end $$;
-comment on function posthorn.pick_jobs(text, text, text[], int, interval) is
-  'Moves jobs from ready_jobs to running_jobs for a worker.';
 
+-- Raises the error in the arguments of a claim of jobs, if there is one.
 create or replace function posthorn.check_claim(worker text, max_jobs int, lease_for interval)
-returns void
-language plpgsql immutable
-as $$
+returns void language plpgsql immutable as $$
 begin
   if posthorn.is_name(worker) is not true then
     perform posthorn.check_name(worker, 'worker', 'Use host:pid, or another name that no other worker has.');
@@ -107,17 +97,14 @@ begin
       using errcode = 'PH004', hint = 'Workers that take longer send heartbeats.';
   end if;
 end $$;
-comment on function posthorn.check_claim(text, int, interval) is
-  'Raises the error in the arguments of a claim of jobs, if there is one.';
 
--- Claims of the same namespace and tags take turns under an advisory lock, so that they do not compete for the same
--- rows. The lock is only tried, since a transaction of the caller may keep it: a claim of many tries for a few
--- milliseconds. In its turn, a claim of many deletes rows that nobody has locked without locking them first. Should
--- another transaction lock one of them meanwhile for longer than 100 ms, it begins again and locks row by row.
+-- Moves jobs from ready_jobs to running_jobs, in order. Claims of the same namespace and tags take turns under an
+-- advisory lock, so that they do not compete for the same rows. The lock is only tried, since a transaction of the
+-- caller may keep it: a claim of many tries for a few milliseconds. In its turn, a claim of many deletes rows that
+-- nobody has locked without locking them first. Should another transaction lock one of them meanwhile for longer than
+-- 100 ms, it begins again and locks row by row.
 create or replace function posthorn.take_ready_jobs(c posthorn.job_claim)
-returns posthorn.picked_jobs
-language plpgsql
-as $$
+returns posthorn.picked_jobs language plpgsql as $$
 declare
   name constant int := hashtext(c.namespace_id || ' ' || array_to_string(c.tags, ','));
   turn boolean := pg_try_advisory_xact_lock(posthorn.lock_class('job claim'), name);
@@ -145,16 +132,14 @@ begin
   end if;
   return posthorn.take_heads(c, turn, false);
 end $$;
-comment on function posthorn.take_ready_jobs(posthorn.job_claim) is 'Moves jobs from ready_jobs to running_jobs, in order.';
 
--- While a transaction is held open somewhere, the dead rows of jobs that were taken stay at the head of the index,
--- and every scan passes over them. So where two claims in a row have read thousands of dead entries (the first one
--- clears them away where that is possible), a hint is left where the second found a job. For about twenty times as
--- long as that claim took, the next ones begin there. Jobs before that place wait for as long.
+-- Moves the first jobs of some tags from ready_jobs to running_jobs. While a transaction is held open somewhere, the
+-- dead rows of jobs that were taken stay at the head of the index, and every scan passes over them. So where two claims
+-- in a row have read thousands of dead entries (the first one clears them away where that is possible), a hint is left
+-- where the second found a job. For about twenty times as long as that claim took, the next ones begin there. Jobs
+-- before that place wait for as long.
 create or replace function posthorn.take_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
-returns posthorn.picked_jobs
-language plpgsql
-as $$
+returns posthorn.picked_jobs language plpgsql as $$
 declare
   began constant timestamptz := clock_timestamp();
   entries bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0);
@@ -182,17 +167,14 @@ begin
   end if;
   return picked;
 end $$;
-comment on function posthorn.take_heads(posthorn.job_claim, boolean, boolean) is
-  'Moves the first jobs of some tags from ready_jobs to running_jobs.';
 
--- A row whose xmax is 0 was never locked. Out of turn, all others are skipped: most of them are being taken, and trying
--- to lock a row costs more than to read it. Each row is locked in the order of the index, and no more than are needed.
--- A place that was not locked stays that of its row all the same: while the caller's statement runs, no vacuum removes
--- a row that it could see when it began.
+-- The places in ready_jobs of the first jobs of a tag, locked unless that is not needed. A row whose xmax is 0 was
+-- never locked. Out of turn, all others are skipped: most of them are being taken, and trying to lock a row costs more
+-- than to read it. Each row is locked in the order of the index, and no more than are needed. A place that was not
+-- locked stays that of its row all the same: while the caller's statement runs, no vacuum removes a row that it could
+-- see when it began.
 create or replace function posthorn.find_heads(c posthorn.job_claim, tag text, in_turn boolean, unlocked boolean)
-returns tid[]
-language plpgsql
-as $$
+returns tid[] language plpgsql as $$
 #variable_conflict use_column
 declare
   hint posthorn.job_hints;
@@ -223,14 +205,11 @@ begin
     where l.place is not null
     limit c.max_jobs);
 end $$;
-comment on function posthorn.find_heads(posthorn.job_claim, text, boolean, boolean) is
-  'The places in ready_jobs of the first jobs of a tag, locked unless that is not needed.';
 
--- The number of rows that it reads of each tag grows while other claims have locked too many of them.
+-- Does the work of find_heads for several tags. The number of rows that it reads of each tag grows while other claims
+-- have locked too many of them.
 create or replace function posthorn.merge_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
-returns tid[]
-language plpgsql
-as $$
+returns tid[] language plpgsql as $$
 #variable_conflict use_column
 declare
   began constant timestamptz := clock_timestamp();
@@ -272,12 +251,10 @@ begin
   end loop;
   return places;
 end $$;
-comment on function posthorn.merge_heads(posthorn.job_claim, boolean, boolean) is 'Does the work of find_heads for several tags.';
 
+-- Moves jobs at some places of ready_jobs to running_jobs.
 create or replace function posthorn.take_places(c posthorn.job_claim, places tid[])
-returns posthorn.picked_jobs
-language plpgsql
-as $$
+returns posthorn.picked_jobs language plpgsql as $$
 #variable_conflict use_column
 declare
   now constant timestamptz := posthorn.now(); -- after all that is recorded of these jobs: the claim may have waited
@@ -301,20 +278,16 @@ begin
   end if;
   return picked;
 end $$;
-comment on function posthorn.take_places(posthorn.job_claim, tid[]) is 'Moves jobs at some places of ready_jobs to running_jobs.';
 
+-- Two steps of a claim together.
 create or replace function posthorn.add_picked(a posthorn.picked_jobs, b posthorn.picked_jobs)
-returns posthorn.picked_jobs
-language sql immutable
-set search_path = pg_catalog, pg_temp
+returns posthorn.picked_jobs language sql immutable
 return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b.first_month), greatest(a.last_month, b.last_month), null, a.keyed || b.keyed)::posthorn.picked_jobs;
-comment on function posthorn.add_picked(posthorn.picked_jobs, posthorn.picked_jobs) is 'Two steps of a claim together.';
 
+-- Locks the row that decides which claim has a job with several tags or a unique key; null if another transaction has
+-- it.
 create or replace function posthorn.lock_ready_job(namespace_id int, rank int, due_at timestamptz, job bigint, month date)
-returns tid
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns tid language plpgsql as $$
 #variable_conflict use_column
 declare
   first_tag text;
@@ -334,14 +307,10 @@ begin
   end if;
   return place;
 end $$;
-comment on function posthorn.lock_ready_job(int, int, timestamptz, bigint, date) is
-  'Locks the row that decides which claim has a job with several tags or a unique key; null if another transaction has it.';
 
+-- Deletes the rows of picked jobs under their other tags, and returns those jobs that have a unique key.
 create or replace function posthorn.withdraw_others(namespace_id int, jobs bigint[], first_month date, last_month date)
-returns bigint[]
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint[] language sql as $$
   with job as materialized (
     select o.id, o.tags, o.unique_key, -o.priority as rank, coalesce(s.due_at, o.run_at) as due_at
     from unnest(withdraw_others.jobs) j
@@ -359,16 +328,11 @@ as $$
   )
   select array_agg(j.id) from job j where j.unique_key is not null
 $$;
-comment on function posthorn.withdraw_others(int, bigint[], date, date) is
-  'Deletes the rows of picked jobs under their other tags, and returns those jobs that have a unique key.';
 
--- Only of jobs that a worker gets: those that limits hold back are pending, and keep their keys. lock_ready_job has locked
--- the rows of all of them.
+-- Lets other jobs have the unique keys of jobs that are not pending any more. Only of jobs that a worker gets: those
+-- that limits hold back are pending, and keep their keys. lock_ready_job has locked the rows of all of them.
 create or replace function posthorn.free_job_keys(namespace_id int, picked posthorn.picked_jobs)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   delete from posthorn.job_keys k
   where k.ctid = any (array(
     select x.ctid
@@ -378,16 +342,12 @@ as $$
       select y.ctid from posthorn.job_keys y
       where y.namespace_id = free_job_keys.namespace_id and y.unique_key = o.unique_key and y.job = o.id and y.expires_at is null offset 0) x))
 $$;
-comment on function posthorn.free_job_keys(int, posthorn.picked_jobs) is
-  'Lets other jobs have the unique keys of jobs that are not pending any more.';
 
--- The first slow look only records a hint; the second one makes the next looks use it. A look that began at a hint
--- keeps the time after which looks begin at the head again.
+-- Remembers the place of the first job of each tag, after a look that passed over many dead entries. The first slow
+-- look only records a hint; the second one makes the next looks use it. A look that began at a hint keeps the time
+-- after which looks begin at the head again.
 create or replace function posthorn.keep_hint(namespace_id int, tags text[], began timestamptz, entries bigint)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   insert into posthorn.job_hints (namespace_id, tag, rank, due_at, job, until)
   select keep_hint.namespace_id, t.tag, coalesce(h.rank, s.rank), coalesce(h.due_at, s.due_at), coalesce(h.job, s.job),
     case
@@ -411,15 +371,11 @@ as $$
     order by r.rank, r.due_at, r.job limit 1) h on true
   where h.job is not null or s.job is not null
 $$;
-comment on function posthorn.keep_hint(int, text[], timestamptz, bigint) is
-  'Remembers the place of the first job of each tag, after a look that passed over many dead entries.';
 
--- A caller of enqueue that was given the id of this job holds the row, see keep_job_key.
+-- Locks the row of a job's unique key; false if another transaction has locked it. A caller of enqueue that was given
+-- the id of this job holds the row, see keep_job_key.
 create or replace function posthorn.lock_job_key(namespace_id int, unique_key text, job bigint)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns boolean language plpgsql as $$
 #variable_conflict use_column
 begin
   perform from posthorn.job_keys k
@@ -429,5 +385,3 @@ begin
     select from posthorn.job_keys k
     where k.namespace_id = lock_job_key.namespace_id and k.unique_key = lock_job_key.unique_key and k.job = lock_job_key.job);
 end $$;
-comment on function posthorn.lock_job_key(int, text, bigint) is
-  'Locks the row of a job''s unique key; false if another transaction has locked it.';

@@ -11,12 +11,9 @@ create or replace function posthorn.complete_job(
   execution_time_ms bigint default null,
   result json default null,
   namespace text default null
-) returns posthorn.job_report
-language plpgsql security definer
+) returns posthorn.job_report language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -53,22 +50,17 @@ begin
   return report;
 end $$;
 comment on function posthorn.complete_job(bigint, text, int, int, bigint, json, text) is
-  'Finishes a job that a worker has done, and returns the entry in the job log; called again, returns the same entry.';
+  'consumer: Finishes a job that a worker has done, and returns the entry in the job log; called again, returns the same entry.';
 
 create or replace function posthorn.complete_jobs(
   worker text,
   jobs bigint[],
   attempts int[] default null,
   execution_times_ms bigint[] default null
-) returns setof bigint
-language plpgsql security definer
+) returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -115,15 +107,11 @@ begin
   return query select x from unnest(done) x;
 end $$;
 comment on function posthorn.complete_jobs(text, bigint[], int[], bigint[]) is
-  'Finishes jobs that a worker has done, and returns those that it held; complete_job tells about the others.';
+  'consumer: Finishes jobs that a worker has done, and returns those that it held; complete_job tells about the others.';
 
+-- The entry that a worker recorded last for a job, if its action is the same; raises an error otherwise.
 create or replace function posthorn.recorded(job bigint, worker text, action text, attempt int, namespace text)
-returns posthorn.job_report
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
+returns posthorn.job_report language plpgsql stable as $$
 #variable_conflict use_column
 declare
   report posthorn.job_report;
@@ -152,15 +140,11 @@ begin
   raise exception 'job % is not held by %: it is %', recorded.job, recorded.worker, status
     using errcode = 'PH003', hint = 'If the worker had the job, it has lost it: drop the work. Claim a job before you report on it.';
 end $$;
-comment on function posthorn.recorded(bigint, text, text, int, text) is
-  'The entry that a worker recorded last for a job, if its action is the same; raises an error otherwise.';
 
 create or replace function posthorn.job_status(job bigint, namespace text default null)
-returns text
-language plpgsql stable security definer
+returns text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -180,4 +164,4 @@ begin
   return status;
 end $$;
 comment on function posthorn.job_status(bigint, text) is
-  'The status of a job; an error if there is none, or none in the namespace if one is given.';
+  'publisher, consumer: The status of a job; an error if there is none, or none in the namespace if one is given.';

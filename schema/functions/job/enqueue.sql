@@ -11,8 +11,7 @@ create or replace function posthorn.enqueue(
   unique_for interval default null,
   retry_delays interval[] default null,
   metadata json default null
-) returns bigint
-language plpgsql security definer
+) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -49,7 +48,7 @@ begin
   return new_id;
 end $$;
 comment on function posthorn.enqueue(text, text, json, text[], text, int, timestamptz, int, text, interval, interval[], json) is
-  'Enqueues a job in the caller''s transaction and returns its id; under a unique_key that is in use, the id of the job that has it.';
+  'publisher: Enqueues a job in the caller''s transaction and returns its id; under a unique_key that is in use, the id of the job that has it.';
 
 create or replace function posthorn.enqueue(
   namespace text,
@@ -69,7 +68,7 @@ language sql -- bound when created and inlined by the planner, so it needs no se
 return posthorn.enqueue(namespace, title, payload::json, tags, description, priority, run_at, max_retries,
   unique_key, unique_for, retry_delays, metadata);
 comment on function posthorn.enqueue(text, text, jsonb, text[], text, int, timestamptz, int, text, interval, interval[], json) is
-  'Enqueues a job whose payload is jsonb.';
+  'publisher: Enqueues a job whose payload is jsonb.';
 
 create or replace function posthorn.enqueue(
   namespace text,
@@ -89,13 +88,12 @@ language sql -- bound when created and inlined by the planner, so it needs no se
 return posthorn.enqueue(namespace, title, posthorn.to_json(payload, 'payload'), tags, description, priority, run_at,
   max_retries, unique_key, unique_for, retry_delays, metadata);
 comment on function posthorn.enqueue(text, text, text, text[], text, int, timestamptz, int, text, interval, interval[], json) is
-  'Enqueues a job whose payload is JSON in text.';
+  'publisher: Enqueues a job whose payload is JSON in text.';
 
--- Settings of its own would cost more than its work: those of its callers hold.
+-- The tags of a job: trimmed, each once, in the order given. Settings of its own would cost more than its work: those
+-- of its callers hold.
 create or replace function posthorn.job_tags(tags text[])
-returns text[]
-language plpgsql immutable
-as $$
+returns text[] language plpgsql immutable as $$
 declare
   labels text[];
 begin
@@ -116,15 +114,12 @@ begin
   end if;
   return labels;
 end $$;
-comment on function posthorn.job_tags(text[]) is 'The tags of a job: trimmed, each once, in the order given.';
 
+-- Raises the error in the arguments of a job, if there is one.
 create or replace function posthorn.check_job(
   title text, description text, payload json, tags text[], priority int, due timestamptz, max_retries int,
   retry_delays interval[], metadata json
-) returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+) returns void language plpgsql stable as $$
 begin
   if (octet_length(title) between 1 and 1000 and title ~ '[^[:space:]]' and title !~ '[[:cntrl:]]') is not true then
     raise exception 'title must be 1 to 1000 bytes without control characters'
@@ -153,17 +148,13 @@ begin
     perform posthorn.check_message('job', null, payload, '{}', metadata);
   end if;
 end $$;
-comment on function posthorn.check_job(text, text, json, text[], int, timestamptz, int, interval[], json) is
-  'Raises the error in the arguments of a job, if there is one.';
 
--- The row stays locked until the caller commits, so that the job which is returned is not claimed before: its worker
--- must see the rows that the caller wrote.
+-- The id of the job that has a key: the new one, unless a pending job has it, or unique_for has not passed. The row
+-- stays locked until the caller commits, so that the job which is returned is not claimed before: its worker must see
+-- the rows that the caller wrote.
 create or replace function posthorn.keep_job_key(
   namespace_id int, unique_key text, new_id bigint, at timestamptz, unique_for interval
-) returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+) returns bigint language plpgsql as $$
 #variable_conflict use_column
 declare
   known bigint;
@@ -181,21 +172,16 @@ begin
   returning k.job into known;
   return known;
 end $$;
-comment on function posthorn.keep_job_key(int, text, bigint, timestamptz, interval) is
-  'The id of the job that has a key: the new one, unless a pending job has it, or unique_for has not passed.';
 
+-- The tags of an array literal.
 create or replace function posthorn.to_tags(literal text)
-returns text[]
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text[] language plpgsql immutable as $$
 begin
   return literal::text[];
 exception when invalid_text_representation then
   raise exception 'tags are not an array literal: %', left(literal, 100)
     using errcode = 'PH004', hint = 'Write the tags of each job as in {mail,urgent}.';
 end $$;
-comment on function posthorn.to_tags(text) is 'The tags of an array literal.';
 
 -- Tags are array literals ('{a,b}'), since arrays of arrays must have one length.
 create or replace function posthorn.enqueue_batch(
@@ -207,8 +193,7 @@ create or replace function posthorn.enqueue_batch(
   run_at timestamptz[] default null,
   max_retries int[] default null,
   metadata json[] default null
-) returns setof bigint
-language plpgsql security definer
+) returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
@@ -271,13 +256,11 @@ begin
   return query select x from unnest(ids) x;
 end $$;
 comment on function posthorn.enqueue_batch(text, text[], json[], text[], int[], timestamptz[], int[], json[]) is
-  'Enqueues a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
+  'publisher: Enqueues a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
 
+-- Raises the error in the form of jobs for enqueue_many, if there is one.
 create or replace function posthorn.check_new_jobs(jobs jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   wrong text;
 begin
@@ -305,11 +288,9 @@ begin
       hint = 'Fields are title, payload, tags, description, priority, run_at, max_retries, unique_key, unique_for, retry_delays and metadata.';
   end if;
 end $$;
-comment on function posthorn.check_new_jobs(jsonb) is 'Raises the error in the form of jobs for enqueue_many, if there is one.';
 
 create or replace function posthorn.enqueue_many(namespace text, jobs jsonb)
-returns setof bigint
-language plpgsql security definer
+returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -335,28 +316,23 @@ begin
     order by j.nth;
 end $$;
 comment on function posthorn.enqueue_many(text, jsonb) is
-  'Enqueues a JSON array of jobs with enqueue''s argument names as fields, and returns their ids.';
+  'publisher: Enqueues a JSON array of jobs with enqueue''s argument names as fields, and returns their ids.';
 
--- A look-up for each of many jobs. Offset keeps it apart from the query around it: with the list of the jobs at hand, the
--- planner reads all jobs of the namespace if there were few when it looked.
+-- A job, which was enqueued in one of some months. A look-up for each of many jobs. Offset keeps it apart from the
+-- query around it: with the list of the jobs at hand, the planner reads all jobs of the namespace if there were few
+-- when it looked.
 create or replace function posthorn.enqueued_job(namespace_id int, id bigint, first_month date, last_month date)
-returns setof posthorn.enqueued_jobs
-language sql stable rows 1
-as $$
+returns setof posthorn.enqueued_jobs language sql stable rows 1 as $$
   select x.* from posthorn.enqueued_jobs x
   where x.namespace_id = enqueued_job.namespace_id and x.id = enqueued_job.id
     and x.month between enqueued_job.first_month and enqueued_job.last_month
   offset 0
 $$;
-comment on function posthorn.enqueued_job(int, bigint, date, date) is 'A job, which was enqueued in one of some months.';
 
+-- Puts jobs where workers find them: at once, or when they are due.
 create or replace function posthorn.offer_jobs(jobs posthorn.job_ref[], at timestamptz)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -377,23 +353,18 @@ begin
     perform nextval('posthorn.job_news');
   end if;
 end $$;
-comment on function posthorn.offer_jobs(posthorn.job_ref[], timestamptz) is
-  'Puts jobs where workers find them: at once, or when they are due.';
 
+-- The month whose partition has the jobs that are enqueued at that time.
 create or replace function posthorn.job_month(at timestamptz)
-returns date
-language sql immutable parallel safe
+returns date language sql immutable parallel safe
 return date_trunc('month', at at time zone 'UTC')::date;
-comment on function posthorn.job_month(timestamptz) is 'The month whose partition has the jobs that are enqueued at that time.';
 
+-- The tags under which a job with these tags stands in ready_jobs.
 create or replace function posthorn.ready_tags(tags text[])
-returns text[]
-language sql immutable parallel safe
+returns text[] language sql immutable parallel safe
 return case when tags = '{}' then '{""}' else tags end;
-comment on function posthorn.ready_tags(text[]) is 'The tags under which a job with these tags stands in ready_jobs.';
 
+-- Whether one row in ready_jobs is all that a claim of such a job takes.
 create or replace function posthorn.is_plain(tags text[], unique_key text)
-returns boolean
-language sql immutable parallel safe
+returns boolean language sql immutable parallel safe
 return unique_key is null and cardinality(tags) <= 1;
-comment on function posthorn.is_plain(text[], text) is 'Whether one row in ready_jobs is all that a claim of such a job takes.';

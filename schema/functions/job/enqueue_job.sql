@@ -11,12 +11,9 @@ create or replace function posthorn.enqueue_job(
   unique_for interval default null,
   retry_delays interval[] default null,
   metadata json default null
-) returns table (id bigint, is_new boolean, labels text[], created_at timestamptz)
-language plpgsql security definer
+) returns table (id bigint, is_new boolean, labels text[], created_at timestamptz) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -34,4 +31,4 @@ begin
   return next;
 end $$;
 comment on function posthorn.enqueue_job(text, text, json, text[], text, int, timestamptz, int, text, interval, interval[], json) is
-  'Enqueues a job like enqueue; returns its id, whether it is new, and for a new job its tags and the time when it was made.';
+  'publisher: Enqueues a job like enqueue; returns its id, whether it is new, and for a new job its tags and the time when it was made.';

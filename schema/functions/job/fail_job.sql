@@ -8,8 +8,7 @@ create or replace function posthorn.fail_job(
   permanent boolean default false,
   retry_in interval default null,
   namespace text default null
-) returns posthorn.job_report
-language plpgsql security definer
+) returns posthorn.job_report language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -30,7 +29,7 @@ begin
   return posthorn.end_attempt(report, fail_job.namespace, fail_job.retry_in, coalesce(fail_job.permanent, false));
 end $$;
 comment on function posthorn.fail_job(bigint, text, text, int, int, bigint, boolean, interval, text) is
-  'Records that an attempt at a job failed: it is tried again later, or has failed for good if its retries are used up or permanent is true.';
+  'consumer: Records that an attempt at a job failed: it is tried again later, or has failed for good if its retries are used up or permanent is true.';
 
 -- A snooze is no failure: retry_count stays. The attempt ends, so that the next claim has a fence of its own.
 create or replace function posthorn.snooze_job(
@@ -40,8 +39,7 @@ create or replace function posthorn.snooze_job(
   attempt int default null,
   reason text default null,
   namespace text default null
-) returns posthorn.job_report
-language plpgsql security definer
+) returns posthorn.job_report language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -59,17 +57,14 @@ begin
   return posthorn.end_attempt(report, snooze_job.namespace, snooze_job.snooze_for, false, posthorn.clip_error(snooze_job.reason));
 end $$;
 comment on function posthorn.snooze_job(bigint, text, interval, int, text, text) is
-  'Puts a job off that a worker has, without a failure: it is due again after snooze_for. Called again, returns the same entry.';
+  'consumer: Puts a job off that a worker has, without a failure: it is due again after snooze_for. Called again, returns the same entry.';
 
+-- Ends an attempt as FAILED or SNOOZED, and returns the completed report. A report without an attempt is for the
+-- current one; without retry_in, the delays of the job count.
 create or replace function posthorn.end_attempt(
   report posthorn.job_report, namespace text, retry_in interval, permanent boolean, reason text default null
-)
-returns posthorn.job_report
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+) returns posthorn.job_report language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -117,11 +112,8 @@ begin
     report.execution_time_ms, tried.next_retry_at is not null, tried.next_retry_at, tried.retry_count, o.max_retries, at,
     false)::posthorn.job_report;
 end $$;
-comment on function posthorn.end_attempt(posthorn.job_report, text, interval, boolean, text) is
-  'Ends an attempt as FAILED or SNOOZED, and returns the completed report. A report without an attempt is for the current one; without retry_in, the delays of the job count.';
 
+-- An error message, cut to a size that a log can live with.
 create or replace function posthorn.clip_error(error_message text)
-returns text
-language sql immutable parallel safe
+returns text language sql immutable parallel safe
 return case when octet_length(error_message) > 65536 then left(error_message, 16000) || ' … (cut)' else error_message end;
-comment on function posthorn.clip_error(text) is 'An error message, cut to a size that a log can live with.';

@@ -5,13 +5,9 @@ create or replace function posthorn.heartbeat_jobs(
   jobs bigint[],
   attempts int[] default null,
   lease_for interval default null
-) returns setof bigint
-language plpgsql security definer
+) returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -31,16 +27,12 @@ begin
   returning r.job;
 end $$;
 comment on function posthorn.heartbeat_jobs(text, bigint[], int[], interval) is
-  'Extends the leases of a worker on its jobs, by the length of each claim unless lease_for is given, and returns the jobs that it still has.';
+  'consumer: Extends the leases of a worker on its jobs, by the length of each claim unless lease_for is given, and returns the jobs that it still has.';
 
 create or replace function posthorn.held_jobs(worker text, jobs bigint[], attempts int[])
-returns setof bigint
-language plpgsql stable security definer
+returns setof bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set jit = off
 as $$
 begin
@@ -50,4 +42,4 @@ begin
   join posthorn.running_jobs r on r.job between x.job and x.job and r.attempt = x.attempt and r.worker = held_jobs.worker;
 end $$;
 comment on function posthorn.held_jobs(text, bigint[], int[]) is
-  'Those of some jobs that a worker still has, each at its attempt: the others were cancelled, reset or taken over.';
+  'consumer: Those of some jobs that a worker still has, each at its attempt: the others were cancelled, reset or taken over.';

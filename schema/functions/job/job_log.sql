@@ -24,11 +24,9 @@ create or replace trigger append_only
 instead of insert or update or delete on posthorn.job_log
 for each row execute function posthorn.refuse_log_change();
 
+-- Writes the log of attempts that ended without completing the job, and the row that remembers them.
 create or replace function posthorn.end_attempts(held posthorn.running_jobs[], at timestamptz)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   insert into posthorn.job_log_entries (id, event_id, worker_id, action, attempt, created_at)
   select x.id, h.job, h.worker, x.action, h.attempt, x.created_at
   from unnest(end_attempts.held) h
@@ -38,15 +36,10 @@ as $$
   select h.job, h.attempt, end_attempts.at from unnest(end_attempts.held) h
   on conflict (job) do update set attempt = excluded.attempt, updated_at = excluded.updated_at
 $$;
-comment on function posthorn.end_attempts(posthorn.running_jobs[], timestamptz) is
-  'Writes the log of attempts that ended without completing the job, and the row that remembers them.';
 
--- A job that no worker had is a row without a worker.
+-- Ends jobs as FAILED or CANCELLED. A job that no worker had is a row without a worker.
 create or replace function posthorn.finish_jobs(held posthorn.running_jobs[], status text, error_message text, at timestamptz)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   with tried as (
     delete from posthorn.retried_jobs s where s.job = any (array(select h.job from unnest(finish_jobs.held) h)) returning s.*
   )
@@ -55,12 +48,8 @@ as $$
     finish_jobs.error_message, h.progress
   from unnest(finish_jobs.held) h left join tried s on s.job = h.job
 $$;
-comment on function posthorn.finish_jobs(posthorn.running_jobs[], text, text, timestamptz) is
-  'Ends jobs as FAILED or CANCELLED.';
 
+-- Where running jobs stand.
 create or replace function posthorn.job_refs(held posthorn.running_jobs[])
-returns posthorn.job_ref[]
-language sql immutable
-set search_path = pg_catalog, pg_temp
+returns posthorn.job_ref[] language sql immutable
 as $$ select array_agg((h.job, h.namespace_id, h.month)::posthorn.job_ref) from unnest(held) h $$;
-comment on function posthorn.job_refs(posthorn.running_jobs[]) is 'Where running jobs stand.';

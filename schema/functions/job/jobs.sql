@@ -26,14 +26,9 @@ create or replace function posthorn.list_jobs(
   max_jobs int default 20,
   skip bigint default 0,
   newest_first boolean default false
-) returns setof posthorn.jobs
-language plpgsql stable security definer
+) returns setof posthorn.jobs language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -60,17 +55,12 @@ begin
   return query select * from posthorn.get_jobs(list_jobs.namespace, page);
 end $$;
 comment on function posthorn.list_jobs(text, text, text[], boolean, int, bigint, boolean) is
-  'One page of a namespace''s jobs with any of some tags, oldest or newest first.';
+  'consumer: One page of a namespace''s jobs with any of some tags, oldest or newest first.';
 
 create or replace function posthorn.get_jobs(namespace text, jobs bigint[])
-returns setof posthorn.jobs
-language sql stable security definer
+returns setof posthorn.jobs language sql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
   select j.*
   from unnest(get_jobs.jobs) with ordinality p (id, nth)
@@ -79,11 +69,12 @@ as $$
     where x.namespace_id = posthorn.namespace_id(get_jobs.namespace) and x.id = p.id offset 0) j
   order by p.nth
 $$;
-comment on function posthorn.get_jobs(text, bigint[]) is 'Jobs of a namespace by their ids, in the order of the ids; those that do not exist are left out.';
+comment on function posthorn.get_jobs(text, bigint[]) is
+  'consumer: Jobs of a namespace by their ids, in the order of the ids; those that do not exist are left out.';
 
+-- The jobs of a status that few jobs have, or that are stalled.
 create or replace function posthorn.few_jobs(namespace_id int, status text, tags text[], stalled boolean)
-returns table (id bigint)
-language sql stable
+returns table (id bigint) language sql stable
 begin atomic
   select j.id from (
     select r.job, r.month from posthorn.ready_jobs r where r.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
@@ -109,12 +100,11 @@ begin atomic
       select from posthorn.enqueued_jobs o
       where o.namespace_id = f.namespace_id and o.id = f.job and o.month = f.month and o.tags && few_jobs.tags));
 end;
-comment on function posthorn.few_jobs(int, text, text[], boolean) is 'The jobs of a status that few jobs have, or that are stalled.';
 
--- Inlined into the query that calls it, so that the index is read in order. For the other statuses, see few_jobs.
+-- The jobs of all statuses, or of COMPLETED, that a filter means. Inlined into the query that calls it, so that the
+-- index is read in order. For the other statuses, see few_jobs.
 create or replace function posthorn.listed_jobs(namespace_id int, status text, tags text[], stalled boolean)
-returns table (id bigint)
-language sql stable
+returns table (id bigint) language sql stable
 begin atomic
   select o.id from posthorn.enqueued_jobs o
   where o.namespace_id = listed_jobs.namespace_id
@@ -124,14 +114,10 @@ begin atomic
     and (listed_jobs.stalled is null or not exists (
       select from posthorn.running_jobs r where r.job = o.id and r.seen_at < posthorn.now() - interval '30 seconds'));
 end;
-comment on function posthorn.listed_jobs(int, text, text[], boolean) is
-  'The jobs of all statuses, or of COMPLETED, that a filter means.';
 
+-- The id of the namespace; an error if the status does not exist.
 create or replace function posthorn.check_job_filter(namespace text, status text)
-returns int
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns int language plpgsql stable as $$
 begin
   if status <> all (array['PENDING', 'PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']) then
     raise exception 'there is no status %', left(status, 60)
@@ -139,12 +125,10 @@ begin
   end if;
   return posthorn.namespace_id(check_job_filter.namespace);
 end $$;
-comment on function posthorn.check_job_filter(text, text) is 'The id of the namespace; an error if the status does not exist.';
 
 create or replace function posthorn.count_jobs(
   namespace text, status text default null, tags text[] default '{}', stalled boolean default null
-) returns bigint
-language plpgsql stable security definer
+) returns bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -157,36 +141,30 @@ begin
   return (
     select count(*) from posthorn.listed_jobs(ns, count_jobs.status, count_jobs.tags, count_jobs.stalled));
 end $$;
-comment on function posthorn.count_jobs(text, text, text[], boolean) is 'The number of jobs that a filter of list_jobs means.';
+comment on function posthorn.count_jobs(text, text, text[], boolean) is
+  'consumer: The number of jobs that a filter of list_jobs means.';
 
 create or replace function posthorn.get_job(job bigint, namespace text default null)
-returns setof posthorn.jobs
-language plpgsql stable security definer
+returns setof posthorn.jobs language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 begin
   perform posthorn.job_status(get_job.job, get_job.namespace);
   return query select j.* from posthorn.jobs j where j.id = get_job.job;
 end $$;
-comment on function posthorn.get_job(bigint, text) is 'One job; an error if there is none.';
+comment on function posthorn.get_job(bigint, text) is 'publisher, consumer: One job; an error if there is none.';
 
 create or replace function posthorn.job_history(job bigint, namespace text default null)
-returns setof posthorn.job_log
-language plpgsql stable security definer
+returns setof posthorn.job_log language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 begin
   perform posthorn.job_status(job_history.job, job_history.namespace);
   return query select l.* from posthorn.job_log l where l.event_id = job_history.job order by l.id;
 end $$;
-comment on function posthorn.job_history(bigint, text) is 'The log entries of a job, in order.';
+comment on function posthorn.job_history(bigint, text) is 'consumer: The log entries of a job, in order.';
 
 -- The jobs that wait for a tag are those that are parked under it and those in ready_jobs: claims leave most of them there.
 -- While the tag has room, a few of those are about to be taken; they count all the same, since a tag that jobs use has room
@@ -194,11 +172,9 @@ comment on function posthorn.job_history(bigint, text) is 'The log entries of a 
 create or replace function posthorn.list_job_limits(namespace text)
 returns table (
   tag text, max_running int, max_started int, period interval, paused_at timestamptz, running bigint, started bigint, parked bigint
-)
-language plpgsql stable security definer
+) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -218,4 +194,4 @@ begin
     where l.namespace_id = ns order by l.tag;
 end $$;
 comment on function posthorn.list_job_limits(text) is
-  'The tags that are paused or have limits, and how much of those is used. parked: due jobs that wait for the tag or for a worker, counted up to 10,000.';
+  'admin: The tags that are paused or have limits, and how much of those is used. parked: due jobs that wait for the tag or for a worker, counted up to 10,000.';

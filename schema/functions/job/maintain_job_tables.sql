@@ -1,6 +1,5 @@
 create or replace function posthorn.maintain_job_tables()
-returns table (action text, partition text, detail text)
-language plpgsql security definer
+returns table (action text, partition text, detail text) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 set timezone = 'UTC'
@@ -49,14 +48,14 @@ begin
   end loop;
 end $$;
 comment on function posthorn.maintain_job_tables() is
-  'Makes the next months of job tables and drops those past job_retention_period.';
+  'admin: Makes the next months of job tables and drops those past job_retention_period.';
 
--- Jobs of the month that are open, or ended within the retention period, move to the default partitions, which take
--- all months without a partition: the narrow rows of open jobs stay true. Claims wait for the lock meanwhile, so there
--- may be only so many of them.
+-- Drops a month of jobs; keeps those that are open or ended within the retention period. Jobs of the month that are
+-- open, or ended within the retention period, move to the default partitions, which take all months without a
+-- partition: the narrow rows of open jobs stay true. Claims wait for the lock meanwhile, so there may be only so many
+-- of them.
 create or replace function posthorn.drop_jobs(month date, keep timestamptz, out action text, out detail text)
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
@@ -82,12 +81,10 @@ begin
   action := 'dropped';
   detail := format('past job_retention_period; %s jobs are kept', cardinality(kept));
 end $$;
-comment on function posthorn.drop_jobs(date, timestamptz) is 'Drops a month of jobs; keeps those that are open or ended within the retention period.';
 
+-- The jobs of a month that are open, or ended within the retention period.
 create or replace function posthorn.kept_jobs(month date, keep timestamptz, most int)
-returns bigint[]
-language sql stable
-set search_path = pg_catalog, pg_temp
+returns bigint[] language sql stable
 return array(
   select x.job from (
     select r.job from posthorn.ready_jobs r where r.month = kept_jobs.month
@@ -96,14 +93,11 @@ return array(
     union select r.job from posthorn.running_jobs r where r.month = kept_jobs.month
     union select f.job from posthorn.finished_jobs f where f.month = kept_jobs.month and f.finished_at >= kept_jobs.keep) x
   limit most);
-comment on function posthorn.kept_jobs(date, timestamptz, int) is
-  'The jobs of a month that are open, or ended within the retention period.';
 
--- Under the exclusive lock, so that no other session is making a plan that lacks the new partition.
+-- Makes one month of a job table, unless it is there. Under the exclusive lock, so that no other session is making a
+-- plan that lacks the new partition.
 create or replace function posthorn.make_job_partition(parent text, month date)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
+returns boolean language plpgsql
 set timezone = 'UTC'
 as $$
 declare
@@ -133,12 +127,11 @@ begin
   end if;
   return true;
 end $$;
-comment on function posthorn.make_job_partition(text, date) is 'Makes one month of a job table, unless it is there.';
 
--- sweep calls it once a minute.
+-- Keeps the tables of jobs in order: months, expired keys, old hints and starts, places of jobs that do not run. sweep
+-- calls it once a minute.
 create or replace function posthorn.sweep_jobs()
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -178,17 +171,13 @@ begin
     and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0); -- a look-up each
   return removed;
 end $$;
-comment on function posthorn.sweep_jobs() is
-  'Keeps the tables of jobs in order: months, expired keys, old hints and starts, places of jobs that do not run.';
 
--- A transaction in repeatable read that ends a job does not see a place which a new limit has given to the job since its
+-- Jobs that have a place under a limited tag, and do not run. It looks at as many as may run, and 10,000 at most. A
+-- transaction in repeatable read that ends a job does not see a place which a new limit has given to the job since its
 -- snapshot. Such places matter while their tag is full, and are the first of it then.
 create or replace function posthorn.lost_places(namespace_id int, tag text)
-returns table (job bigint)
-language sql stable
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+returns table (job bigint) language sql stable
+set enable_seqscan = off set jit = off
 as $$
   select x.job
   from posthorn.job_limits l
@@ -198,17 +187,12 @@ as $$
   where l.namespace_id = lost_places.namespace_id and l.tag = lost_places.tag
     and not exists (select from posthorn.running_jobs w where w.job = x.job offset 0) -- a look-up each
 $$;
-comment on function posthorn.lost_places(int, text) is
-  'Jobs that have a place under a limited tag, and do not run. It looks at as many as may run, and 10,000 at most.';
 
--- Under the lock of limits, so that no claim is just taking such a job again.
+-- Frees places of a limited tag whose jobs do not run. Under the lock of limits, so that no claim is just taking such a
+-- job again.
 create or replace function posthorn.free_lost_places(namespace_id int, tag text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -218,4 +202,3 @@ begin
       and r.job = any (array(select x.job from posthorn.lost_places(free_lost_places.namespace_id, free_lost_places.tag) x));
   end if;
 end $$;
-comment on function posthorn.free_lost_places(int, text) is 'Frees places of a limited tag whose jobs do not run.';

@@ -1,13 +1,10 @@
--- An end of a job frees its tags without a lock: it deletes its own rows of running_tags, and leaves a row in
--- job_openings. A claim that holds the lock of limits, and so sees all jobs that were parked before, takes those rows
--- and puts parked jobs back where there is room. An opening is deleted by such claims only.
+-- Makes room under the limited tags of jobs that have ended. An end of a job frees its tags without a lock: it deletes
+-- its own rows of running_tags, and leaves a row in job_openings. A claim that holds the lock of limits, and so sees
+-- all jobs that were parked before, takes those rows and puts parked jobs back where there is room. An opening is
+-- deleted by such claims only.
 create or replace function posthorn.release_tags(jobs bigint[])
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -27,31 +24,21 @@ begin
     perform nextval('posthorn.job_news'); -- without a look for jobs: a claim that has not committed may have left some
   end if;
 end $$;
-comment on function posthorn.release_tags(bigint[]) is 'Makes room under the limited tags of jobs that have ended.';
 
+-- Lets the next claim look whether tags have room for jobs that are parked under them.
 create or replace function posthorn.reopen_tags(namespace_id int, tags text[])
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+returns void language sql
+set enable_seqscan = off set jit = off
 as $$
   insert into posthorn.job_openings (namespace_id, tag, at)
   select distinct reopen_tags.namespace_id, t, timestamptz '-infinity'
   from unnest(reopen_tags.tags) t
   where exists (select from posthorn.parked_jobs p where p.namespace_id = reopen_tags.namespace_id and p.tag = t offset 0)
 $$;
-comment on function posthorn.reopen_tags(int, text[]) is
-  'Lets the next claim look whether tags have room for jobs that are parked under them.';
 
+-- Puts parked jobs back whose tags may have room. The caller holds the lock of limits.
 create or replace function posthorn.open_job_tags(namespace_id int, at timestamptz)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   ns constant int := open_job_tags.namespace_id;
@@ -70,18 +57,11 @@ begin
   where exists (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = t offset 0)
   order by t;
 end $$;
-comment on function posthorn.open_job_tags(int, timestamptz) is
-  'Puts parked jobs back whose tags may have room. The caller holds the lock of limits.';
 
--- A transaction that changes or ends a parked job has locked its row. The tag stays open then: the job may come back.
+-- Puts the first of a tag's parked jobs back, as many as it has room for. A transaction that changes or ends a parked
+-- job has locked its row. The tag stays open then: the job may come back.
 create or replace function posthorn.unpark_jobs(namespace_id int, tag text, max_jobs int, at timestamptz)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   ns constant int := unpark_jobs.namespace_id;
@@ -113,14 +93,10 @@ begin
     perform posthorn.drop_empty_limit(ns, unpark_jobs.tag);
   end if;
 end $$;
-comment on function posthorn.unpark_jobs(int, text, int, timestamptz) is
-  'Puts the first of a tag''s parked jobs back, as many as it has room for.';
 
+-- Lets claims look for parked jobs of tags again when the first of their starts is a period ago.
 create or replace function posthorn.reopen_in_time(namespace_id int, tags text[], at timestamptz)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   insert into posthorn.job_openings (namespace_id, tag, at)
   select l.namespace_id, l.tag, n.at
   from posthorn.job_limits l
@@ -134,18 +110,12 @@ as $$
       select from posthorn.job_openings o
       where o.namespace_id = l.namespace_id and o.tag = l.tag and o.at > reopen_in_time.at and o.at <= n.at)
 $$;
-comment on function posthorn.reopen_in_time(int, text[], timestamptz) is
-  'Lets claims look for parked jobs of tags again when the first of their starts is a period ago.';
 
+-- Forgets a tag that has no limits any more, and no parked jobs.
 create or replace function posthorn.drop_empty_limit(namespace_id int, tag text)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   delete from posthorn.job_limits l
   where l.namespace_id = drop_empty_limit.namespace_id and l.tag = drop_empty_limit.tag
     and l.paused_at is null and l.max_running is null and l.max_started is null
     and not exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0)
 $$;
-comment on function posthorn.drop_empty_limit(int, text) is
-  'Forgets a tag that has no limits any more, and no parked jobs.';

@@ -4,15 +4,10 @@ create or replace function posthorn.release_jobs(
   jobs bigint[],
   attempts int[] default null,
   reason text default null
-) returns setof bigint
-language plpgsql security definer
+) returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -45,4 +40,4 @@ begin
   return query select h.job from unnest(back) h;
 end $$;
 comment on function posthorn.release_jobs(text, bigint[], int[], text) is
-  'Gives back jobs that a worker has not finished, to their old places, and returns those that it held.';
+  'consumer: Gives back jobs that a worker has not finished, to their old places, and returns those that it held.';

@@ -1,10 +1,7 @@
 create or replace function posthorn.reset_job(job bigint, reason text default null, namespace text default null)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -41,15 +38,11 @@ begin
   return reset_job.job;
 end $$;
 comment on function posthorn.reset_job(bigint, text, text) is
-  'Lets workers have a job at once that a worker has, that has failed for good or that waits for its next attempt, and returns its id; the worker is fenced out.';
+  'admin: Lets workers have a job at once that a worker has, that has failed for good or that waits for its next attempt, and returns its id; the worker is fenced out.';
 
+-- Takes a job that waits for its next attempt from where it waits, and makes it due; null if there is none.
 create or replace function posthorn.hasten_job(job bigint, at timestamptz)
-returns posthorn.running_jobs
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
+returns posthorn.running_jobs language plpgsql as $$
 #variable_conflict use_column
 declare
   tried posthorn.retried_jobs;
@@ -64,16 +57,11 @@ begin
   end if;
   return held;
 end $$;
-comment on function posthorn.hasten_job(bigint, timestamptz) is
-  'Takes a job that waits for its next attempt from where it waits, and makes it due; null if there is none.';
 
 create or replace function posthorn.cancel_job(job bigint, reason text default null, namespace text default null)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -110,16 +98,12 @@ begin
   return cancel_job.job;
 end $$;
 comment on function posthorn.cancel_job(bigint, text, text) is
-  'Ends a job that is not finished; a worker that has it is fenced out. Called again, changes nothing.';
+  'publisher: Ends a job that is not finished; a worker that has it is fenced out. Called again, changes nothing.';
 
--- Takes a pending job from where workers find it; null if it is not there any more.
+-- Takes a pending job from where workers find it. Takes a pending job from where workers find it; null if it is not
+-- there any more.
 create or replace function posthorn.withdraw_job(o posthorn.enqueued_jobs)
-returns posthorn.running_jobs
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
+returns posthorn.running_jobs language plpgsql as $$
 declare
   labels text[] := posthorn.ready_tags(o.tags);
   tried posthorn.retried_jobs;
@@ -150,15 +134,10 @@ begin
   gone.attempt := coalesce(tried.attempt, 0);
   return gone;
 end $$;
-comment on function posthorn.withdraw_job(posthorn.enqueued_jobs) is 'Takes a pending job from where workers find it.';
 
+-- Lets another job have the unique key of a job that is not pending any more.
 create or replace function posthorn.drop_job_key(o posthorn.enqueued_jobs)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   delete from posthorn.job_keys k
   where k.namespace_id = o.namespace_id and k.unique_key = o.unique_key and k.job = o.id and k.expires_at is null
 $$;
-comment on function posthorn.drop_job_key(posthorn.enqueued_jobs) is
-  'Lets another job have the unique key of a job that is not pending any more.';

@@ -1,10 +1,9 @@
--- Jobs become ready besides enqueueing when their time has come, or their worker has been silent for too long. Upkeep
--- looks for them four times a second. Claims do too, so it also happens without a node: each session as often. The time
--- is that of posthorn.now(), so a clock that jumps is noticed.
+-- Makes those jobs ready that are due or whose lease has passed, as part of a claim. Jobs become ready besides
+-- enqueueing when their time has come, or their worker has been silent for too long. Upkeep looks for them four times a
+-- second. Claims do too, so it also happens without a node: each session as often. The time is that of posthorn.now(),
+-- so a clock that jumps is noticed.
 create or replace function posthorn.return_jobs(at timestamptz)
-returns void
-language plpgsql
-as $$
+returns void language plpgsql as $$
 declare
   pause constant interval := '250 milliseconds';
   not_before constant timestamptz := nullif(current_setting('posthorn.return_jobs_from', true), '')::timestamptz;
@@ -18,16 +17,12 @@ begin
   perform posthorn.expire_jobs_if_due(at);
   perform set_config('posthorn.return_jobs_from', (at + pause)::text, false);
 end $$;
-comment on function posthorn.return_jobs(timestamptz) is
-  'Makes those jobs ready that are due or whose lease has passed, as part of a claim.';
 
--- Nothing but a scan of running_jobs finds leases that have passed, and dead rows make it slow while many jobs are worked
--- on. After a slow scan nobody looks for fifty times as long. The sequence says until when, in milliseconds: all sessions
--- see its value at once.
+-- Does expire_jobs, unless that was slow a moment ago. Nothing but a scan of running_jobs finds leases that have
+-- passed, and dead rows make it slow while many jobs are worked on. After a slow scan nobody looks for fifty times as
+-- long. The sequence says until when, in milliseconds: all sessions see its value at once.
 create or replace function posthorn.expire_jobs_if_due(at timestamptz)
-returns bigint
-language plpgsql
-as $$
+returns bigint language plpgsql as $$
 declare
   began constant timestamptz := clock_timestamp();
   longest constant int := 10000;
@@ -49,16 +44,12 @@ begin
   end if;
   return expired;
 end $$;
-comment on function posthorn.expire_jobs_if_due(timestamptz) is
-  'Does expire_jobs, unless that was slow a moment ago.';
 
+-- Makes jobs ready that are due.
 create or replace function posthorn.promote_jobs(at timestamptz default null, max_jobs int default 1000)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -80,18 +71,13 @@ begin
   perform posthorn.offer_jobs(due, promote_jobs.at);
   return coalesce(cardinality(due), 0);
 end $$;
-comment on function posthorn.promote_jobs(timestamptz, int) is 'Makes jobs ready that are due.';
 
--- A job whose workers fall silent again and again would take them all down in turn. So it fails after as many times
--- as it may be retried, and three at least.
+-- Makes jobs ready again whose lease has passed, in their old places. A job whose workers fall silent again and again
+-- would take them all down in turn. So it fails after as many times as it may be retried, and three at least.
 create or replace function posthorn.expire_jobs(at timestamptz default null, max_jobs int default 1000)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -137,5 +123,3 @@ begin
   perform posthorn.release_tags(array(select l.job from unnest(lost) l));
   return cardinality(lost);
 end $$;
-comment on function posthorn.expire_jobs(timestamptz, int) is
-  'Makes jobs ready again whose lease has passed, in their old places.';

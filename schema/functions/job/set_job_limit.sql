@@ -10,8 +10,7 @@
 
 create or replace function posthorn.set_job_limit(
   namespace text, tag text, max_running int default null, max_started int default null, period interval default null
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -35,11 +34,10 @@ begin
   perform posthorn.reopen_job_tag(ns, set_job_limit.tag);
 end $$;
 comment on function posthorn.set_job_limit(text, text, int, int, interval) is
-  'Limits how many jobs with a tag may run at once, and how many may start in a period; null for any number.';
+  'admin: Limits how many jobs with a tag may run at once, and how many may start in a period; null for any number.';
 
 create or replace function posthorn.pause_job_tag(namespace text, tag text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -52,11 +50,11 @@ begin
   on conflict (namespace_id, tag) do update set paused_at = coalesce(l.paused_at, excluded.paused_at);
   perform posthorn.count_running_tag(ns, pause_job_tag.tag);
 end $$;
-comment on function posthorn.pause_job_tag(text, text) is 'Stops handing out jobs with a tag; those that workers have go on.';
+comment on function posthorn.pause_job_tag(text, text) is
+  'admin: Stops handing out jobs with a tag; those that workers have go on.';
 
 create or replace function posthorn.resume_job_tag(namespace text, tag text)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -73,53 +71,40 @@ begin
   perform posthorn.reopen_job_tag(ns, resume_job_tag.tag);
   return true;
 end $$;
-comment on function posthorn.resume_job_tag(text, text) is 'Hands out jobs with a tag again; false if it was not paused.';
+comment on function posthorn.resume_job_tag(text, text) is
+  'admin: Hands out jobs with a tag again; false if it was not paused.';
 
+-- Raises an error if a tag cannot have limits.
 create or replace function posthorn.check_limited_tag(tag text)
-returns void
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql immutable as $$
 begin
   if (posthorn.is_name(tag) and tag = btrim(tag)) is not true then
     raise exception 'tag must be 1 to 255 bytes without control characters or spaces around it' using errcode = 'PH004';
   end if;
 end $$;
-comment on function posthorn.check_limited_tag(text) is 'Raises an error if a tag cannot have limits.';
 
+-- Waits until this transaction alone may count the jobs of limited tags in a namespace, and change the limits.
 create or replace function posthorn.change_job_limits(namespace_id int)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), 0);
   perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), change_job_limits.namespace_id);
 end $$;
-comment on function posthorn.change_job_limits(int) is
-  'Waits until this transaction alone may count the jobs of limited tags in a namespace, and change the limits.';
 
+-- Counts the running jobs of a tag after a change of its limits, and lets parked jobs go on.
 create or replace function posthorn.reopen_job_tag(namespace_id int, tag text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   perform posthorn.count_running_tag(reopen_job_tag.namespace_id, reopen_job_tag.tag);
   perform posthorn.reopen_tags(reopen_job_tag.namespace_id, array[reopen_job_tag.tag]);
   perform posthorn.drop_empty_limit(reopen_job_tag.namespace_id, reopen_job_tag.tag);
   perform nextval('posthorn.job_news');
 end $$;
-comment on function posthorn.reopen_job_tag(int, text) is
-  'Counts the running jobs of a tag after a change of its limits, and lets parked jobs go on.';
 
--- An end of a job that runs meanwhile waits until this transaction ends, and then finds the row. A job whose row an end
--- has locked is not counted.
+-- Notes which of the running jobs have a tag. An end of a job that runs meanwhile waits until this transaction ends,
+-- and then finds the row. A job whose row an end has locked is not counted.
 create or replace function posthorn.count_running_tag(namespace_id int, tag text)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   insert into posthorn.running_tags (namespace_id, tag, job)
   select r.namespace_id, count_running_tag.tag, r.job
   from posthorn.running_jobs r
@@ -128,16 +113,12 @@ as $$
   for key share of r skip locked
   on conflict do nothing
 $$;
-comment on function posthorn.count_running_tag(int, text) is 'Notes which of the running jobs have a tag.';
 
 -- In plpgsql, since the plan of a function in SQL is made anew in each statement.
 create or replace function posthorn.tag_room(l posthorn.job_limits, at timestamptz)
-returns int
-language plpgsql stable
+returns int language plpgsql stable
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -152,5 +133,6 @@ begin
       where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > tag_room.at - l.period)
   )::int end;
 end $$;
-comment on function posthorn.tag_room(posthorn.job_limits, timestamptz) is 'The number of further jobs that a tag allows now.';
+comment on function posthorn.tag_room(posthorn.job_limits, timestamptz) is
+  'admin: The number of further jobs that a tag allows now.';
 

@@ -1,12 +1,9 @@
 -- The worker has begun. Said again for the same attempt, nothing new is recorded.
 create or replace function posthorn.start_job(
   job bigint, worker text, attempt int default null, namespace text default null
-) returns posthorn.job_log
-language plpgsql security definer
+) returns posthorn.job_log language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -22,17 +19,15 @@ begin
   where l.event_id = held.job and l.attempt = held.attempt and l.action = 'STARTED' order by l.id desc limit 1;
   return entry;
 end $$;
-comment on function posthorn.start_job(bigint, text, int, text) is 'Records that a worker has begun with its job.';
+comment on function posthorn.start_job(bigint, text, int, text) is
+  'consumer: Records that a worker has begun with its job.';
 
 create or replace function posthorn.heartbeat_job(
   job bigint, worker text, attempt int default null, lease_for interval default null, progress json default null,
   namespace text default null
-) returns timestamptz
-language plpgsql security definer
+) returns timestamptz language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -52,16 +47,12 @@ begin
   return until;
 end $$;
 comment on function posthorn.heartbeat_job(bigint, text, int, interval, json, text) is
-  'Extends the lease of a worker on its job, by the length of the claim unless lease_for is given, notes its progress, and returns the new deadline.';
+  'consumer: Extends the lease of a worker on its job, by the length of the claim unless lease_for is given, notes its progress, and returns the new deadline.';
 
--- The row of a job that a worker has, locked; an error if it does not have it.
+-- The row of a job that a worker has, locked. The row of a job that a worker has, locked; an error if it does not have
+-- it.
 create or replace function posthorn.hold_job(job bigint, worker text, attempt int, namespace text)
-returns posthorn.running_jobs
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
+returns posthorn.running_jobs language plpgsql as $$
 #variable_conflict use_column
 declare
   held posthorn.running_jobs;
@@ -75,4 +66,3 @@ begin
   end if;
   return held;
 end $$;
-comment on function posthorn.hold_job(bigint, text, int, text) is 'The row of a job that a worker has, locked.';

@@ -6,13 +6,9 @@
 create or replace function posthorn.await_news(
   inout seen pg_snapshot, inout writers pg_snapshot, inout job_news bigint, patience interval,
   out events boolean, out jobs boolean, out drawn bigint
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -41,14 +37,12 @@ begin
   drawn := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
 end $$;
 comment on function posthorn.await_news(pg_snapshot, pg_snapshot, bigint, interval) is
-  'Waits for a moment until there are events that the snapshot seen does not show, or jobs may have become ready.';
+  'consumer: Waits for a moment until there are events that the snapshot seen does not show, or jobs may have become ready.';
 
--- The index on xid finds the events of transactions that ran in the one snapshot and not in the other, and of those
--- that began later. Transactions that are still open cost nothing.
+-- Whether events became visible between two snapshots. The index on xid finds the events of transactions that ran in
+-- the one snapshot and not in the other, and of those that began later. Transactions that are still open cost nothing.
 create or replace function posthorn.has_arrived(seen pg_snapshot, now pg_snapshot)
-returns boolean
-language plpgsql stable
-as $$
+returns boolean language plpgsql stable as $$
 #variable_conflict use_column
 begin
   return exists (
@@ -60,13 +54,11 @@ begin
       where e.xid = any (array(
         select x from pg_snapshot_xip(has_arrived.seen) x where pg_visible_in_snapshot(x, has_arrived.now))));
 end $$;
-comment on function posthorn.has_arrived(pg_snapshot, pg_snapshot) is 'Whether events became visible between two snapshots.';
 
--- A snapshot does not list open transactions whose xid is above those of all that have ended. age knows the next xid.
+-- A snapshot that was just taken, with all transactions that are open. A snapshot does not list open transactions whose
+-- xid is above those of all that have ended. age knows the next xid.
 create or replace function posthorn.open_transactions(now pg_snapshot)
-returns pg_snapshot
-language sql stable
-set search_path = pg_catalog, pg_temp
+returns pg_snapshot language sql stable
 return (
   select format('%s:%s:%s', pg_snapshot_xmin(now), n.next,
     concat_ws(',', nullif(split_part(now::text, ':', 3), ''), (select string_agg(x::text, ',' order by x) from generate_series(n.xmax, n.next - 1) x)))
@@ -74,14 +66,9 @@ return (
     select pg_snapshot_xmax(now)::text::bigint as xmax,
       pg_snapshot_xmax(now)::text::bigint + greatest(age(pg_snapshot_xmax(now)::xid), 0) as next) n
 )::pg_snapshot;
-comment on function posthorn.open_transactions(pg_snapshot) is
-  'A snapshot that was just taken, with all transactions that are open.';
 
+-- Whether a transaction that a snapshot shows as open ended between two later ones.
 create or replace function posthorn.has_ended(open pg_snapshot, seen pg_snapshot, now pg_snapshot)
-returns boolean
-language sql immutable
-set search_path = pg_catalog, pg_temp
+returns boolean language sql immutable
 return exists (
   select from pg_snapshot_xip(open) x where not pg_visible_in_snapshot(x, seen) and pg_visible_in_snapshot(x, now));
-comment on function posthorn.has_ended(pg_snapshot, pg_snapshot, pg_snapshot) is
-  'Whether a transaction that a snapshot shows as open ended between two later ones.';

@@ -1,19 +1,15 @@
--- Called for each stream that is published to with care. So it has no search_path, and needs none.
+-- Refuses a value that is no name: 1 to 255 bytes without control characters.
 create or replace function posthorn.check_name(value text, what text, hint text)
-returns void
-language plpgsql immutable
-as $$
+returns void language plpgsql immutable as $$
 begin
   if posthorn.is_name(value) is not true then
     raise exception '% must be 1 to 255 bytes without control characters', what
       using errcode = 'PH004', hint = check_name.hint;
   end if;
 end $$;
-comment on function posthorn.check_name(text, text, text) is 'Refuses a value that is no name: 1 to 255 bytes without control characters.';
 
 create or replace function posthorn.to_json(value text, what text)
-returns json
-language plpgsql immutable parallel safe
+returns json language plpgsql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -22,39 +18,32 @@ exception when others then
   raise exception '% is not valid JSON: %', what, left(value, 60)
     using errcode = 'PH004', hint = 'Text in JSON needs double quotes: ''"like this"''.';
 end $$;
-comment on function posthorn.to_json(text, text) is 'Casts text to json, with an error that names the argument.';
+comment on function posthorn.to_json(text, text) is
+  'publisher: Casts text to json, with an error that names the argument.';
 
+-- Casts json to jsonb, with an error that names the argument.
 create or replace function posthorn.to_jsonb(document json, what text)
-returns jsonb
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns jsonb language plpgsql immutable as $$
 begin
   return document::jsonb;
 exception when data_exception or program_limit_exceeded then
   raise exception '% cannot be kept as jsonb: %', what, sqlerrm
     using errcode = 'PH004', hint = 'Leave out \u0000, halves of surrogate pairs and numbers of more than 100,000 digits.';
 end $$;
-comment on function posthorn.to_jsonb(json, text) is 'Casts json to jsonb, with an error that names the argument.';
 
+-- Casts text to a time, with an error that names the argument.
 create or replace function posthorn.to_time(value text, what text)
-returns timestamptz
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns timestamptz language plpgsql stable as $$
 begin
   return value::timestamptz;
 exception when others then
   raise exception '% is not a time: %', what, left(value, 60)
     using errcode = 'PH004', hint = 'Write it like 2026-01-31T12:00:00Z.';
 end $$;
-comment on function posthorn.to_time(text, text) is 'Casts text to a time, with an error that names the argument.';
 
+-- Casts text to an interval, with an error that names the argument.
 create or replace function posthorn.to_interval(value text, what text)
-returns interval
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns interval language plpgsql stable as $$
 declare
   period interval;
 begin
@@ -70,4 +59,3 @@ begin
   end if;
   return period;
 end $$;
-comment on function posthorn.to_interval(text, text) is 'Casts text to an interval, with an error that names the argument.';

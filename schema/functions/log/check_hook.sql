@@ -1,10 +1,9 @@
--- A hook of push_table_changes is a user's function that runs with the rights of Posthorn's owner, unless it is
--- security definer, which gives it its own owner's rights. So a hook without security definer must belong to a
--- member of our owner, and must have been chosen by one, since not every function is meant for rows that others
--- write.
+-- Raises the error in a hook, if there is one, and returns the version of the hook that was checked. A hook of
+-- push_table_changes is a user's function that runs with the rights of Posthorn's owner, unless it is security definer,
+-- which gives it its own owner's rights. So a hook without security definer must belong to a member of our owner, and
+-- must have been chosen by one, since not every function is meant for rows that others write.
 create or replace function posthorn.check_hook(hook text, "table" regclass)
-returns text
-language plpgsql security definer
+returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -34,13 +33,11 @@ begin
   end if;
   return format('%s %s %s', f.oid, f.xmin, f.ctid);
 end $$;
-comment on function posthorn.check_hook(text, regclass) is
-  'Raises the error in a hook, if there is one, and returns the version of the hook that was checked.';
 
--- Called right before the first call of the hook, when the calls are planned: another session may have replaced it.
+-- Raises if a hook is not the version that check_hook saw. Called right before the first call of the hook, when the
+-- calls are planned: another session may have replaced it.
 create or replace function posthorn.hook_is_still(hook text, "table" regclass, version text)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -50,14 +47,11 @@ begin
   end if;
   return true;
 end $$;
-comment on function posthorn.hook_is_still(text, regclass, text) is 'Raises if a hook is not the version that check_hook saw.';
 
--- Called for each row under the settings of publish_changes: a search_path of its own would make it, and the hook,
--- ten times as slow.
+-- The change that a hook returned, if it can be published; null for a row to leave out. Called for each row under the
+-- settings of publish_changes: a search_path of its own would make it, and the hook, ten times as slow.
 create or replace function posthorn.checked_change(change jsonb, hook text, table_name text, max_bytes int)
-returns jsonb
-language plpgsql strict
-as $$
+returns jsonb language plpgsql strict as $$
 declare
   fields constant text[] := '{type,key,tags,payload,metadata}';
   bytes int := greatest(octet_length((change->'payload')::text), octet_length((change->'metadata')::text));
@@ -92,9 +86,8 @@ begin
   end if;
   return change;
 end $$;
-comment on function posthorn.checked_change(jsonb, text, text, int) is
-  'The change that a hook returned, if it can be published; null for a row to leave out.';
 
+-- Whether a change that a hook returned needs no closer check, like most.
 create or replace function posthorn.is_plain_change(change jsonb, type text, max_bytes int)
 returns boolean
 language sql stable -- no more, or it is not inlined
@@ -102,5 +95,3 @@ return jsonb_typeof(change) = 'object' and change - '{type,key,tags,payload,meta
   and change->'type' = to_jsonb(type) and change->'tags' = '[]' and jsonb_typeof(change->'metadata') = 'object' and change ? 'payload'
   and (change->'key' = 'null' or jsonb_typeof(change->'key') = 'string' and octet_length(change->>'key') <= 255 and change->>'key' !~ '[[:cntrl:]]')
   and octet_length(change::text) <= max_bytes;
-comment on function posthorn.is_plain_change(jsonb, text, int) is
-  'Whether a change that a hook returned needs no closer check, like most.';

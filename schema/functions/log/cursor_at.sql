@@ -7,8 +7,7 @@
 -- is the time when the server was started, see cursor_from.
 
 create or replace function posthorn.cursor_at(to_time timestamptz)
-returns text
-language plpgsql security definer
+returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -33,7 +32,7 @@ begin
   return posthorn.cursor_text(c);
 end $$;
 comment on function posthorn.cursor_at(timestamptz) is
-  'A cursor for read_events that stands at a time; ''-infinity'' and ''infinity'' are the ends of the log.';
+  'consumer: A cursor for read_events that stands at a time; ''-infinity'' and ''infinity'' are the ends of the log.';
 
 -- An id alone does not tell which events had been committed when a reader saw it, but ticks bound that:
 -- * The tick "before" was taken before the id was drawn. The events that it saw have lower ids and were committed
@@ -43,8 +42,7 @@ comment on function posthorn.cursor_at(timestamptz) is
 -- So the cursor reads higher ids on the way from before to last, and then all that last did not see, except the
 -- event and earlier events of its own transaction. Events committed within the same second may come again.
 create or replace function posthorn.cursor_after(namespace text, event_id bigint)
-returns text
-language plpgsql stable security definer
+returns text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -79,12 +77,11 @@ begin
   return posthorn.cursor_encode(posthorn.cursor_json(c) || jsonb_build_object('x', event_xid, 'i', cursor_after.event_id));
 end $$;
 comment on function posthorn.cursor_after(text, bigint) is
-  'A cursor that stands after an event of which only the id is known; some of the events just before it may come again.';
+  'consumer: A cursor that stands after an event of which only the id is known; some of the events just before it may come again.';
 
 -- read_log says at_end when the way is done. Both cursors must stand between two looks, upto at the later one.
 create or replace function posthorn.cursor_between(since text, upto text)
-returns text
-language plpgsql stable security definer
+returns text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -106,43 +103,32 @@ begin
   return posthorn.cursor_encode(posthorn.cursor_json(c) || jsonb_strip_nulls(jsonb_build_object('x', j->'x', 'i', j->'i')));
 end $$;
 comment on function posthorn.cursor_between(text, text) is
-  'A cursor that reads the events from one cursor to another, and stops there.';
+  'consumer: A cursor that reads the events from one cursor to another, and stops there.';
 
+-- The content of a cursor's text.
 create or replace function posthorn.cursor_json(c posthorn.cursors)
-returns jsonb
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns jsonb language sql stable as $$
   select jsonb_strip_nulls(jsonb_build_object(
     's', (select x.system_identifier::text from posthorn.cluster x), 'u', extract(epoch from pg_postmaster_start_time()),
     'b', c.base, 'bs', c.base_seq, 'bn', c.base_next, 't', c.target, 'ts', c.target_seq,
     'tn', c.target_next, 'te', c.target_end, 'p', nullif(c.pos, 0), 'f', c.seek_from))
 $$;
-comment on function posthorn.cursor_json(posthorn.cursors) is 'The content of a cursor''s text.';
 
+-- The text of a cursor's content.
 create or replace function posthorn.cursor_encode(cursor jsonb)
-returns text
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language sql immutable as $$
   select translate(encode(convert_to(cursor_encode.cursor::text, 'UTF8'), 'base64'), E'+/=\n', '-_')
 $$;
-comment on function posthorn.cursor_encode(jsonb) is 'The text of a cursor''s content.';
 
+-- A cursor as opaque text.
 create or replace function posthorn.cursor_text(c posthorn.cursors)
-returns text
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language sql stable as $$
   select posthorn.cursor_encode(posthorn.cursor_json(c))
 $$;
-comment on function posthorn.cursor_text(posthorn.cursors) is 'A cursor as opaque text.';
 
+-- The content of opaque text; an error if it is no cursor.
 create or replace function posthorn.cursor_json_of(value text)
-returns jsonb
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns jsonb language plpgsql stable as $$
 declare
   text64 text := translate(split_part(value, '.', 1), '-_', '+/');
   j jsonb;
@@ -162,16 +148,12 @@ exception when others then
   raise exception 'this is not a cursor of this log'
     using errcode = 'PH004', detail = sqlerrm, hint = 'Use a cursor that was returned here, unchanged.';
 end $$;
-comment on function posthorn.cursor_json_of(text) is 'The content of opaque text; an error if it is no cursor.';
 
--- A crash of the server forgets transaction ids that left nothing, and they are given out again. Events published
--- under them would count as read. So for a cursor from before the last start of the server, ids that were free then
--- are unread again.
+-- Opaque text as a cursor. A crash of the server forgets transaction ids that left nothing, and they are given out
+-- again. Events published under them would count as read. So for a cursor from before the last start of the server, ids
+-- that were free then are unread again.
 create or replace function posthorn.cursor_from(value text)
-returns posthorn.cursors
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.cursors language plpgsql stable as $$
 declare
   j jsonb := posthorn.cursor_json_of(value);
   c posthorn.cursors;
@@ -206,15 +188,12 @@ exception when others then
   raise exception 'this is not a cursor of this log'
     using errcode = 'PH004', detail = sqlerrm, hint = 'Use a cursor that was returned here, unchanged.';
 end $$;
-comment on function posthorn.cursor_from(text) is 'Opaque text as a cursor.';
 
--- The cursor is about to leave the database. A crash may forget transaction ids beyond those of all events that it
--- has seen, and give them out again.
+-- A cursor that has just looked, limited to the highest transaction id of the events that it sees. The cursor is about
+-- to leave the database. A crash may forget transaction ids beyond those of all events that it has seen, and give them
+-- out again.
 create or replace function posthorn.seen_for_sure(c posthorn.cursors)
-returns posthorn.cursors
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.cursors language plpgsql stable as $$
 declare
   seen pg_snapshot := coalesce(c.target, c.base);
   highest xid8;
@@ -228,25 +207,18 @@ begin
   end if;
   return c;
 end $$;
-comment on function posthorn.seen_for_sure(posthorn.cursors) is
-  'A cursor that has just looked, limited to the highest transaction id of the events that it sees.';
 
--- Right after a crash that is the id at which recovery ended; later checkpoints only raise it.
+-- The first transaction id that had not been given out at the last checkpoint. Right after a crash that is the id at
+-- which recovery ended; later checkpoints only raise it.
 create or replace function posthorn.first_free_xid()
-returns xid8
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns xid8 language sql stable as $$
   select (split_part(k.next_xid, ':', 1)::bigint * 4294967296 + split_part(k.next_xid, ':', 2)::bigint)::text::xid8
   from pg_control_checkpoint() k
 $$;
-comment on function posthorn.first_free_xid() is 'The first transaction id that had not been given out at the last checkpoint.';
 
+-- A snapshot that sees no transaction with a given id or a later one.
 create or replace function posthorn.seen_before(seen pg_snapshot, free xid8)
-returns pg_snapshot
-language sql immutable strict
-set search_path = pg_catalog, pg_temp
-as $$
+returns pg_snapshot language sql immutable strict as $$
   select case when pg_snapshot_xmax(seen) <= free then seen
     else format('%s:%s:%s', least(pg_snapshot_xmin(seen), free), free, (
       select string_agg(running.xid::text, ',' order by running.xid)
@@ -254,5 +226,3 @@ as $$
       where running.xid < free))::pg_snapshot
   end
 $$;
-comment on function posthorn.seen_before(pg_snapshot, xid8) is
-  'A snapshot that sees no transaction with a given id or a later one.';

@@ -1,6 +1,5 @@
 create or replace function posthorn.define_namespace(name text, metadata json default '{}')
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -26,24 +25,22 @@ begin
   perform posthorn.stream_id(name, 'default');
 end $$;
 comment on function posthorn.define_namespace(text, json) is
-  'Makes a namespace, or updates its metadata. The namespace default exists from the start.';
+  'admin: Makes a namespace, or updates its metadata. The namespace default exists from the start.';
 
 create or replace function posthorn.queue_name_for_namespace(namespace text)
-returns text
-language sql immutable parallel safe
+returns text language sql immutable parallel safe
 return 'core_events_' || replace(namespace, '-', '_');
-comment on function posthorn.queue_name_for_namespace(text) is 'The queue name that seed systems derive from a namespace.';
+comment on function posthorn.queue_name_for_namespace(text) is
+  'admin: The queue name that seed systems derive from a namespace.';
 
 create or replace function posthorn.dead_letter_queue_name_for_namespace(namespace text)
-returns text
-language sql immutable parallel safe
+returns text language sql immutable parallel safe
 return 'core_events_' || replace(namespace, '-', '_') || '_dlq';
 comment on function posthorn.dead_letter_queue_name_for_namespace(text) is
-  'The dead-letter queue name that seed systems derive from a namespace.';
+  'admin: The dead-letter queue name that seed systems derive from a namespace.';
 
 create or replace function posthorn.namespace_id(namespace text)
-returns int
-language plpgsql stable security definer
+returns int language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -56,11 +53,12 @@ begin
   end if;
   return found_id;
 end $$;
-comment on function posthorn.namespace_id(text) is 'The id of a namespace; an error if there is none.';
+comment on function posthorn.namespace_id(text) is
+  'publisher, consumer: The id of a namespace; an error if there is none.';
 
+-- The group with a name; an error if there is none.
 create or replace function posthorn.group_named(namespace text, group_name text)
-returns posthorn.groups
-language plpgsql stable security definer
+returns posthorn.groups language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -76,4 +74,3 @@ begin
   end if;
   return g;
 end $$;
-comment on function posthorn.group_named(text, text) is 'The group with a name; an error if there is none.';

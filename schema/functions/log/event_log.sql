@@ -1,32 +1,30 @@
 -- A metadata document with half a surrogate pair, which json keeps and text cannot hold, must not make a whole query
 -- fail.
 create or replace function posthorn.readable(document json)
-returns json
-language sql immutable parallel safe
+returns json language sql immutable parallel safe
 return case
   when strpos(document::text, '\u') = 0 then document
   else regexp_replace(document::text,
     '(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}', '\1', 'g')::json
 end;
-comment on function posthorn.readable(json) is 'A document without the escapes that text cannot hold.';
+comment on function posthorn.readable(json) is 'consumer: A document without the escapes that text cannot hold.';
 
 create or replace function posthorn.has_long_number(document text)
-returns boolean
-language sql immutable parallel safe
+returns boolean language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
   select exists (
     select from regexp_split_to_table(regexp_replace(document, '"(?:[^"\\]|\\.)*"', '', 'g'), '[^0-9.]+') number
     where octet_length(number) >= 15000)
 $$;
-comment on function posthorn.has_long_number(text) is 'Whether a document has a number of 15,000 digits outside of its strings.';
+comment on function posthorn.has_long_number(text) is
+  'consumer: Whether a document has a number of 15,000 digits outside of its strings.';
 
 -- A document that jsonb cannot hold must not make a whole query fail: half a surrogate pair is left out, and a
 -- document with a number of 15,000 digits, or with an exponent of four digits, becomes a string. No exception is
 -- caught, since that takes a subtransaction, which Postgres refuses in parallel queries.
 create or replace function posthorn.as_jsonb(document json)
-returns jsonb
-language sql immutable parallel safe
+returns jsonb language sql immutable parallel safe
 return case
   when document::text !~ '\\u|[0-9][eE][-+]?[0-9][0-9][0-9][0-9]' and octet_length(document::text) < 15000 then document::jsonb
   when regexp_replace(document::text, '"(?:[^"\\]|\\.)*"', '', 'g') ~ '[0-9][eE][-+]?[0-9][0-9][0-9][0-9]'
@@ -34,7 +32,8 @@ return case
     then to_jsonb(posthorn.readable(document)::text)
   else posthorn.readable(document)::jsonb
 end;
-comment on function posthorn.as_jsonb(json) is 'A document as jsonb, with replacements where jsonb cannot hold it.';
+comment on function posthorn.as_jsonb(json) is
+  'consumer: A document as jsonb, with replacements where jsonb cannot hold it.';
 
 -- The metadata fields "producer" and "scheduledTaskId" have columns of their own.
 create or replace view posthorn.event_log as
@@ -68,8 +67,7 @@ create or replace function posthorn.append_event_log(
   producer_node_id text,
   scheduled_task_id uuid default null,
   metadata jsonb default '{}'
-) returns bigint
-language plpgsql security definer
+) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -85,14 +83,12 @@ begin
       'producer', producer_node_id, 'scheduledTaskId', scheduled_task_id)))::json);
 end $$;
 comment on function posthorn.append_event_log(text, text, jsonb, text, uuid, jsonb) is
-  'Publishes an event with the columns of event_log and returns its id; the producer and the other arguments go into the metadata.';
+  'publisher: Publishes an event with the columns of event_log and returns its id; the producer and the other arguments go into the metadata.';
 
+-- An event of event_log as one JSON object. Unknown fields are left out, but the producer is then empty.
 create or replace function posthorn.event_envelope(
   namespace text, id bigint, type text, payload json, metadata json, published_at timestamptz, delivery int
-) returns json
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+) returns json language sql stable as $$
   select json_object_agg(f.key, f.value order by f.n) filter (where f.value is not null)
   from (values
     (1, 'namespace', to_json(event_envelope.namespace)),
@@ -105,11 +101,8 @@ as $$
     (8, 'redeliveryCount', to_json(event_envelope.delivery))
   ) f (n, key, value)
 $$;
-comment on function posthorn.event_envelope(text, bigint, text, json, json, timestamptz, int) is
-  'An event of event_log as one JSON object. Unknown fields are left out, but the producer is then empty.';
 
+-- A time as RFC 3339 writes it, in UTC, to the microsecond.
 create or replace function posthorn.rfc3339(at timestamptz)
-returns text
-language sql stable
+returns text language sql stable
 return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
-comment on function posthorn.rfc3339(timestamptz) is 'A time as RFC 3339 writes it, in UTC, to the microsecond.';

@@ -1,7 +1,7 @@
--- Of the two numbers of each advisory lock, the first is the class: the kind of thing that is locked.
+-- The class of the advisory locks of a kind of thing. Of the two numbers of each advisory lock, the first is the class:
+-- the kind of thing that is locked.
 create or replace function posthorn.lock_class(thing text)
-returns int
-language sql immutable parallel safe
+returns int language sql immutable parallel safe
 return case thing
   when 'group' then 1886350440
   when 'upkeep' then 1886350441        -- by hashtext of its part
@@ -12,4 +12,3 @@ return case thing
   when 'webhook' then 1886350446       -- by its group
   when 'job limit' then 1886350447     -- by the namespace; 0: changes of limits
 end;
-comment on function posthorn.lock_class(text) is 'The class of the advisory locks of a kind of thing.';

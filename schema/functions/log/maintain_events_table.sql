@@ -2,8 +2,7 @@
 -- that no publisher waits behind a long transaction. A later run does the rest, well before it matters.
 
 create or replace function posthorn.maintain_events_table()
-returns table (action text, partition text, detail text)
-language plpgsql security definer
+returns table (action text, partition text, detail text) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 set timezone = 'UTC'
@@ -34,12 +33,11 @@ begin
   return query select * from posthorn.drop_old_partitions(old);
 end $$;
 comment on function posthorn.maintain_events_table() is
-  'Makes partitions ahead and drops those past retention that no group, lease or archive needs; returns its actions.';
+  'admin: Makes partitions ahead and drops those past retention that no group, lease or archive needs; returns its actions.';
 
--- tend calls it.
+-- Runs maintain_events_table if an hour has passed, or the partitions run out. tend calls it.
 create or replace function posthorn.maintain_events_table_if_due()
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -53,8 +51,6 @@ begin
   end if;
   return (select count(*) from posthorn.maintain_events_table());
 end $$;
-comment on function posthorn.maintain_events_table_if_due() is
-  'Runs maintain_events_table if an hour has passed, or the partitions run out.';
 
 create or replace view posthorn.partition_bounds as
 select c.oid::regclass as name, b.since::timestamptz, b.upto::timestamptz
@@ -74,34 +70,28 @@ from posthorn.partition_bounds b
 order by b.since;
 comment on view posthorn.partitions is 'The partitions of the log, oldest first.';
 
+-- The end of a partition that starts at a time: the next round month, day, hour or minute.
 create or replace function posthorn.partition_end(since timestamptz, length interval)
-returns timestamptz
-language sql stable
-set search_path = pg_catalog, pg_temp
+returns timestamptz language sql stable
 set timezone = 'UTC'
 as $$
   select case when e.rounded > since then e.rounded else since + length end
   from (select date_trunc(posthorn.partition_unit(length), since + length) as rounded) e
 $$;
-comment on function posthorn.partition_end(timestamptz, interval) is
-  'The end of a partition that starts at a time: the next round month, day, hour or minute.';
 
+-- The unit to which the bounds of partitions of a length are rounded.
 create or replace function posthorn.partition_unit(length interval)
-returns text
-language sql immutable
-set search_path = pg_catalog, pg_temp
+returns text language sql immutable
 return case
   when length >= '28 days' then 'month'
   when length >= '1 day' then 'day'
   when length >= '1 hour' then 'hour'
   else 'minute'
 end;
-comment on function posthorn.partition_unit(interval) is 'The unit to which the bounds of partitions of a length are rounded.';
 
+-- Drops empty future partitions that do not have the configured length, after a change of partition_interval.
 create or replace function posthorn.drop_misfits()
-returns table (action text, partition text, detail text)
-language plpgsql
-set search_path = pg_catalog, pg_temp
+returns table (action text, partition text, detail text) language plpgsql
 set timezone = 'UTC'
 as $$
 declare
@@ -126,13 +116,10 @@ begin
     end;
   end loop;
 end $$;
-comment on function posthorn.drop_misfits() is
-  'Drops empty future partitions that do not have the configured length, after a change of partition_interval.';
 
+-- Makes the partitions up to the horizon.
 create or replace function posthorn.create_partitions()
-returns table (action text, partition text, detail text)
-language plpgsql
-set search_path = pg_catalog, pg_temp
+returns table (action text, partition text, detail text) language plpgsql
 set lock_timeout = '100ms'
 set timezone = 'UTC'
 as $$
@@ -170,17 +157,15 @@ begin
     since := posthorn.partition_end(since, length);
   end loop;
 end $$;
-comment on function posthorn.create_partitions() is 'Makes the partitions up to the horizon.';
 
--- A plan names the partitions that were there when it was made. A plan that is being made while a partition is
--- attached may lack that partition for good: Postgres registers the tables of an inlined function (lease_events)
--- only when the plan is complete, and misses a change before that. The lock that attaching takes by itself allows
--- this. So every partition is attached under the exclusive lock of the log: then no transaction is open that has
--- looked up the partitions, and the next ones wait before they look them up.
+-- Makes and attaches one partition, and moves events into it that waited in the default one. A plan names the
+-- partitions that were there when it was made. A plan that is being made while a partition is attached may lack that
+-- partition for good: Postgres registers the tables of an inlined function (lease_events) only when the plan is
+-- complete, and misses a change before that. The lock that attaching takes by itself allows this. So every partition is
+-- attached under the exclusive lock of the log: then no transaction is open that has looked up the partitions, and the
+-- next ones wait before they look them up.
 create or replace function posthorn.create_partition(since timestamptz, upto timestamptz)
-returns text
-language plpgsql
-set search_path = pg_catalog, pg_temp
+returns text language plpgsql
 set timezone = 'UTC'
 as $$
 declare
@@ -203,26 +188,19 @@ begin
     for each statement execute function posthorn.refuse_change()', name);
   return name;
 end $$;
-comment on function posthorn.create_partition(timestamptz, timestamptz) is
-  'Makes and attaches one partition, and moves events into it that waited in the default one.';
 
+-- The partitions past retention, oldest first, with the group, lease or archive that still needs each.
 create or replace function posthorn.old_partitions()
-returns setof posthorn.old_partition
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns setof posthorn.old_partition language sql stable as $$
   select p.name, p.name::text, p.upto, posthorn.owed_from(p.name)
   from posthorn.partition_bounds p
   where p.upto <= posthorn.now() - posthorn.setting('partition_retention_period')::interval
   order by p.upto
 $$;
-comment on function posthorn.old_partitions() is
-  'The partitions past retention, oldest first, with the group, lease or archive that still needs each.';
 
+-- Drops old partitions that are not needed, or are past the hard limit.
 create or replace function posthorn.drop_old_partitions(partitions posthorn.old_partition[])
-returns table (action text, partition text, detail text)
-language plpgsql
-set search_path = pg_catalog, pg_temp
+returns table (action text, partition text, detail text) language plpgsql
 set timezone = 'UTC'
 as $$
 declare
@@ -253,19 +231,14 @@ begin
     return query select 'dropped', old.label, coalesce('past retention_hard_limit, though ' || old.owed, 'past retention');
   end loop;
 end $$;
-comment on function posthorn.drop_old_partitions(posthorn.old_partition[]) is
-  'Drops old partitions that are not needed, or are past the hard limit.';
 
--- Webhooks that are disabled are left out: an endpoint that is gone must not keep the log for good.
--- The index on xid is asked first: a snapshot that saw the highest xid of a partition saw all of it. Publishers wait
--- for this, so it uses indexes for the rest: events after a group's position, and events that its snapshots do not
--- show.
+-- The first group, lease or archive that still needs a partition, in words; null if there is none. Webhooks that are
+-- disabled are left out: an endpoint that is gone must not keep the log for good. The index on xid is asked first: a
+-- snapshot that saw the highest xid of a partition saw all of it. Publishers wait for this, so it uses indexes for the
+-- rest: events after a group's position, and events that its snapshots do not show.
 create or replace function posthorn.owed_from(partition regclass)
-returns text
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+returns text language plpgsql stable
+set enable_seqscan = off set jit = off
 as $$
 declare
   top xid8;
@@ -346,5 +319,3 @@ begin
     $sql$, partition) into owed using top, days.first, days.last;
   return owed;
 end $$;
-comment on function posthorn.owed_from(regclass) is
-  'The first group, lease or archive that still needs a partition, in words; null if there is none.';

@@ -1,10 +1,9 @@
 -- The xid of an event must be assigned before its id is drawn (see posthorn.events). A function that draws an id
 -- without inserting a row first must call pg_current_xact_id() before.
 
--- Called only when a quick look has found a reason to.
+-- Raises the error in a message, if there is one. Called only when a quick look has found a reason to.
 create or replace function posthorn.check_message(type text, key text, payload json, tags text[], metadata json)
-returns void
-language plpgsql stable security definer
+returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -33,15 +32,11 @@ begin
       using errcode = 'PH004', hint = 'Many programs cannot read that. Make it flatter, or encode it as text.';
   end if;
 end $$;
-comment on function posthorn.check_message(text, text, json, text[], json) is 'Raises the error in a message, if there is one.';
 
--- Removes the innermost pairs of brackets once for each level. A text with too few brackets is not looked at
--- further.
+-- Whether JSON is nested deeper than a limit. Removes the innermost pairs of brackets once for each level. A text with
+-- too few brackets is not looked at further.
 create or replace function posthorn.is_nested_deeper(value text, depth int)
-returns boolean
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns boolean language plpgsql immutable as $$
 declare
   brackets text;
 begin
@@ -57,7 +52,6 @@ begin
   end loop;
   return true;
 end $$;
-comment on function posthorn.is_nested_deeper(text, int) is 'Whether JSON is nested deeper than a limit.';
 
 -- Plain events go in by one insert, all others by publish_with_care. Every event comes through here, mostly alone in
 -- its transaction, so each expression counts:
@@ -78,9 +72,7 @@ create or replace function posthorn.publish(
   metadata json default null,
   deliver_at timestamptz default null,
   dedup_key text default null
-) returns bigint
-language plpgsql security definer
-as $$
+) returns bigint language plpgsql security definer as $$
 #variable_conflict use_column
 begin
   if publish.deliver_at is null and publish.dedup_key is null and publish.tags is null
@@ -122,7 +114,7 @@ begin
     publish.key, publish.tags, publish.metadata, publish.deliver_at, publish.dedup_key);
 end $$;
 comment on function posthorn.publish(text, text, json, text, text, text[], json, timestamptz, text) is
-  'Publishes an event in the caller''s transaction and returns its id.';
+  'publisher: Publishes an event in the caller''s transaction and returns its id.';
 
 create or replace function posthorn.publish(
   namespace text,
@@ -138,7 +130,7 @@ create or replace function posthorn.publish(
 language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
 return posthorn.publish(namespace, type, payload::json, stream, key, tags, metadata, deliver_at, dedup_key);
 comment on function posthorn.publish(text, text, jsonb, text, text, text[], json, timestamptz, text) is
-  'Publishes an event whose payload is jsonb.';
+  'publisher: Publishes an event whose payload is jsonb.';
 
 create or replace function posthorn.publish(
   namespace text,
@@ -154,13 +146,12 @@ create or replace function posthorn.publish(
 language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
 return posthorn.publish(namespace, type, posthorn.to_json(payload, 'payload'), stream, key, tags, metadata, deliver_at, dedup_key);
 comment on function posthorn.publish(text, text, text, text, text, text[], json, timestamptz, text) is
-  'Publishes an event whose payload is JSON in text.';
+  'publisher: Publishes an event whose payload is JSON in text.';
 
 create or replace function posthorn.publish_with_care(
   namespace text, type text, payload json, stream text, key text, tags text[], metadata json,
   deliver_at timestamptz, dedup_key text
-) returns bigint
-language plpgsql security definer
+) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -206,16 +197,13 @@ begin
   return new_id;
 end $$;
 comment on function posthorn.publish_with_care(text, text, json, text, text, text[], json, timestamptz, text) is
-  'Publishes any event: also to new streams, with large payloads, tags, times and dedup keys.';
+  'publisher: Publishes any event: also to new streams, with large payloads, tags, times and dedup keys.';
 
--- stream_id is 0 except for restricted streams. Those have keys of their own, so that a publisher without access to
--- the stream cannot use up its keys.
+-- The id of the event under a dedup key: new_id, unless the key was used lately. stream_id is 0 except for restricted
+-- streams. Those have keys of their own, so that a publisher without access to the stream cannot use up its keys.
 create or replace function posthorn.known_as(namespace_id int, stream_id bigint, dedup_key text, new_id bigint)
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+returns bigint language plpgsql
+set enable_seqscan = off set jit = off
 as $$
 declare
   today timestamptz := posthorn.now();
@@ -231,14 +219,11 @@ begin
   where d.namespace_id = known_as.namespace_id and d.dedup_key = known_as.dedup_key and d.stream_id = known_as.stream_id;
   return known_id;
 end $$;
-comment on function posthorn.known_as(int, bigint, text, bigint) is
-  'The id of the event under a dedup key: new_id, unless the key was used lately.';
 
--- For claims and clean settles. commit_firmly takes it back when the same transaction does anything that must last.
+-- Lets this transaction commit without waiting for the disk. For claims and clean settles. commit_firmly takes it back
+-- when the same transaction does anything that must last.
 create or replace function posthorn.commit_relaxed()
-returns void
-language plpgsql
-as $$
+returns void language plpgsql as $$
 declare
   _ text; -- an assignment costs less than a perform
 begin
@@ -247,32 +232,24 @@ begin
     _ := set_config('synchronous_commit', 'off', true);
   end if;
 end $$;
-comment on function posthorn.commit_relaxed() is 'Lets this transaction commit without waiting for the disk.';
 
+-- Takes commit_relaxed back: this transaction commits with the session's synchronous_commit.
 create or replace function posthorn.commit_firmly()
-returns void
-language plpgsql
-as $$
+returns void language plpgsql as $$
 begin
   if current_setting('posthorn.synchronous_commit', true) <> '' then
     perform set_config('synchronous_commit', current_setting('posthorn.synchronous_commit'), true),
             set_config('posthorn.synchronous_commit', '', true);
   end if;
 end $$;
-comment on function posthorn.commit_firmly() is
-  'Takes commit_relaxed back: this transaction commits with the session''s synchronous_commit.';
 
--- For decisions that must survive a crash, such as which events of an archive are one object.
+-- Lets this transaction wait for the disk when it commits, whatever the session's setting. For decisions that must
+-- survive a crash, such as which events of an archive are one object.
 create or replace function posthorn.commit_durably()
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   perform posthorn.commit_firmly();
   if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'local', true);
   end if;
 end $$;
-comment on function posthorn.commit_durably() is
-  'Lets this transaction wait for the disk when it commits, whatever the session''s setting.';

@@ -5,12 +5,10 @@
 -- others with these rights. Three things could do that: a hook (see check_hook), a cast to json (see row_as_json),
 -- and a temporary view with the name of a transition table (see publish_changes).
 
--- Postgres adds to both transition tables of an update row by row, so equal positions are the same row.
+-- The query that reads the rows a statement changed: the whole row, the published columns, and the old row. Postgres
+-- adds to both transition tables of an update row by row, so equal positions are the same row.
 create or replace function posthorn.changed_rows(operation text, "table" regclass)
-returns text
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language plpgsql stable as $$
 declare
   row_as_json text := posthorn.row_as_json("table");
 begin
@@ -26,13 +24,11 @@ begin
     order by n.i
     $sql$, row_as_json);
 end $$;
-comment on function posthorn.changed_rows(text, regclass) is
-  'The query that reads the rows a statement changed: the whole row, the published columns, and the old row.';
 
+-- The columns of a table's primary key, in its order; null if it has none.
 create or replace function posthorn.primary_key("table" regclass)
 returns text[]
 language plpgsql stable -- a function in SQL would be planned at each call
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   return (
@@ -42,14 +38,11 @@ begin
     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
     where i.indrelid = primary_key."table" and i.indisprimary and k.position <= i.indnkeyatts);
 end $$;
-comment on function posthorn.primary_key(regclass) is 'The columns of a table''s primary key, in its order; null if it has none.';
 
--- A value that cannot be a key is hashed, so equal values stay equal. Called for each row, so it has no settings and
--- runs no query.
+-- The values of a primary key as the key of an event. A value that cannot be a key is hashed, so equal values stay
+-- equal. Called for each row, so it has no settings and runs no query.
 create or replace function posthorn.change_key(whole jsonb, columns text[])
-returns text
-language plpgsql immutable strict
-as $$
+returns text language plpgsql immutable strict as $$
 declare
   key text := whole operator(pg_catalog.->>) columns[1];
 begin
@@ -61,13 +54,10 @@ begin
   end if;
   return key;
 end $$;
-comment on function posthorn.change_key(jsonb, text[]) is 'The values of a primary key as the key of an event.';
 
+-- The type of the events of a table's changes.
 create or replace function posthorn.change_type(table_name text, operation text)
-returns text
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language plpgsql immutable as $$
 declare
   type text := format('%s.%s', table_name, lower(operation));
 begin
@@ -77,27 +67,20 @@ begin
   end if;
   return type;
 end $$;
-comment on function posthorn.change_type(text, text) is 'The type of the events of a table''s changes.';
 
+-- Raises that a row is too large to be published.
 create or replace function posthorn.refuse_large_change("table" text, key text, bytes int, max_bytes int)
-returns text
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language plpgsql as $$
 begin
   raise exception 'a changed row of % makes an event of % bytes, which is larger than the limit of %', "table", bytes, max_bytes
     using errcode = 'PH004', detail = format('The key of the row is %s.', coalesce(quote_literal(key), 'null')),
       hint = 'Raise max_payload_bytes in posthorn.config, or take out columns with a hook.';
 end $$;
-comment on function posthorn.refuse_large_change(text, text, int, int) is 'Raises that a row is too large to be published.';
 
--- Its parameters: namespace_id, stream_id, type, name of the table, max_payload_bytes, columns of the primary key,
--- hook, relation, version of the hook.
+-- The statement that publishes the rows a statement changed. Its parameters: namespace_id, stream_id, type, name of the
+-- table, max_payload_bytes, columns of the primary key, hook, relation, version of the hook.
 create or replace function posthorn.changes_insert(operation text, "table" regclass, hook text)
-returns text
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language plpgsql stable as $$
 declare
   changes text := format($sql$
     select posthorn.change_key(c.whole, $6) as key, jsonb_build_object('table', $4%s) as metadata, %s as payload
@@ -140,24 +123,18 @@ begin
     where m.change is not null
     $sql$, to_regprocedure(hook)::regproc, changes);
 end $$;
-comment on function posthorn.changes_insert(text, regclass, text) is 'The statement that publishes the rows a statement changed.';
 
--- The rows are plain text in their table, and the database cannot seal them.
+-- Raises that a table's changes cannot be published to a confidential stream. The rows are plain text in their table,
+-- and the database cannot seal them.
 create or replace function posthorn.refuse_pushed_plaintext("table" text, stream text)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 begin
   raise exception 'the changes of table % cannot be pushed to stream %, which is confidential', "table", quote_literal(stream)
     using errcode = 'PH005', constraint = 'sealed_payload', hint = 'Push them to another stream, or stop_table_changes.';
 end $$;
-comment on function posthorn.refuse_pushed_plaintext(text, text) is
-  'Raises that a table''s changes cannot be published to a confidential stream.';
 
 create or replace function posthorn.publish_changes()
-returns trigger
-language plpgsql security definer
+returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
@@ -215,4 +192,4 @@ begin
   return null;
 end $$;
 comment on function posthorn.publish_changes() is
-  'Trigger made by push_table_changes: publishes the rows that a statement changed.';
+  'admin: Trigger made by push_table_changes: publishes the rows that a statement changed.';

@@ -7,8 +7,7 @@ create or replace function posthorn.publish_batch(
   keys text[] default null,
   tags text[] default null,
   metadata json[] default null
-) returns setof bigint
-language plpgsql security definer
+) returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
@@ -25,7 +24,7 @@ begin
     returning id;
 end $$;
 comment on function posthorn.publish_batch(text, text[], json[], text[], text[], text[], json[]) is
-  'Publishes a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
+  'publisher: Publishes a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
 
 -- Sends the notice at once: a batch that another connection sends after it gets higher ids, while this one is still
 -- being inserted. Drawing the ids first costs a sixteenth, so publish_batch does without.
@@ -37,8 +36,7 @@ create or replace function posthorn.publish_in_turn(
   keys text[] default null,
   tags text[] default null,
   metadata json[] default null
-) returns setof bigint
-language plpgsql security definer
+) returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
@@ -59,16 +57,13 @@ begin
     returning id;
 end $$;
 comment on function posthorn.publish_in_turn(text, text[], json[], text[], text[], text[], json[]) is
-  'Does the work of publish_batch, and sends a notice of SQLSTATE PH000 as soon as its ids are drawn: batches that begin after the notice get higher ids.';
+  'publisher: Does the work of publish_batch, and sends a notice of SQLSTATE PH000 as soon as its ids are drawn: batches that begin after the notice get higher ids.';
 
+-- Checks a batch of messages, and finds the ids of their namespace and streams.
 create or replace function posthorn.begin_batch(
   namespace text, types text[], payloads json[], streams text[], keys text[], tags text[], metadata json[],
   out ns int, out st bigint, out stream_ids bigint[]
-)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-as $$
+) language plpgsql as $$
 #variable_conflict use_column
 declare
   n int := cardinality(begin_batch.types);
@@ -98,16 +93,11 @@ begin
     join posthorn.sealed_streams x on x.stream_id = m.stream_id;
   end if;
 end $$;
-comment on function posthorn.begin_batch(text, text[], json[], text[], text[], text[], json[]) is
-  'Checks a batch of messages, and finds the ids of their namespace and streams.';
 
--- One cheap look at all messages; only if that finds anything, check_message for each.
+-- Raises the error in a batch of messages, if there is one. One cheap look at all messages; only if that finds
+-- anything, check_message for each.
 create or replace function posthorn.check_batch(types text[], payloads json[], keys text[], tags text[], metadata json[])
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-as $$
+returns void language plpgsql stable as $$
 begin
   if array_to_string(check_batch.types, '') || coalesce(array_to_string(check_batch.keys, ''), '') ~ '[[:cntrl:]]'
     or exists (
@@ -125,14 +115,10 @@ begin
       as m (type, payload, key, tags, metadata);
   end if;
 end $$;
-comment on function posthorn.check_batch(text[], json[], text[], text[], json[]) is
-  'Raises the error in a batch of messages, if there is one.';
 
+-- The ids of streams by their names, where null is the default stream; makes new streams.
 create or replace function posthorn.stream_ids(namespace text, streams text[])
-returns bigint[]
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint[] language sql as $$
   select array_agg(s.id order by u.ord)
   from unnest(stream_ids.streams) with ordinality u (name, ord)
   join (
@@ -140,12 +126,9 @@ as $$
     from (select distinct coalesce(y, 'default') as name from unnest(stream_ids.streams) y) x
   ) s on s.name = coalesce(u.name, 'default')
 $$;
-comment on function posthorn.stream_ids(text, text[]) is
-  'The ids of streams by their names, where null is the default stream; makes new streams.';
 
 create or replace function posthorn.publish_many(namespace text, messages jsonb)
-returns setof bigint
-language plpgsql security definer
+returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -189,4 +172,4 @@ begin
     order by m.ord;
 end $$;
 comment on function posthorn.publish_many(text, jsonb) is
-  'Publishes a JSON array of messages with publish''s argument names as fields, in order, and returns their ids.';
+  'publisher: Publishes a JSON array of messages with publish''s argument names as fields, in order, and returns their ids.';

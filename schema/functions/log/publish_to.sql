@@ -11,8 +11,7 @@ create or replace function posthorn.publish_to(
   tags text[] default null,
   metadata json default null,
   deliver_at timestamptz default null
-) returns bigint
-language plpgsql security definer
+) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -46,4 +45,4 @@ begin
   return e.id;
 end $$;
 comment on function posthorn.publish_to(text, text, text, text, json, text, text, text[], json, timestamptz) is
-  'Publishes a message for one subscription, and returns its id.';
+  'publisher: Publishes a message for one subscription, and returns its id.';

@@ -2,8 +2,7 @@
 -- publish_changes.sql; their definition in the catalog is the only record of them.
 
 create or replace function posthorn.check_pushed_table("table" regclass)
-returns void
-language plpgsql stable
+returns void language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -34,11 +33,10 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_pushed_table(regclass) is
-  'Refuses tables whose changes cannot be pushed, or whose owner is not the caller.';
+  'admin: Refuses tables whose changes cannot be pushed, or whose owner is not the caller.';
 
 create or replace function posthorn.push_settings(arguments bytea)
-returns jsonb
-language plpgsql stable
+returns jsonb language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -47,7 +45,7 @@ exception when others then
   return null;
 end $$;
 comment on function posthorn.push_settings(bytea) is
-  'The settings in the arguments of a trigger of push_table_changes; null if they are not in that form.';
+  'admin: The settings in the arguments of a trigger of push_table_changes; null if they are not in that form.';
 
 create or replace view posthorn.push_triggers as
 select t.tgrelid::regclass as "table", t.tgname as trigger_name, t.tgenabled in ('A', 'O') as enabled,
@@ -67,8 +65,7 @@ comment on view posthorn.table_changes is 'The tables whose changes are publishe
 
 -- Runs as our owner, whose rights the triggers have.
 create or replace function posthorn.check_push("table" regclass, namespace text, stream text, hook text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -85,11 +82,10 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_push(regclass, text, text, text) is
-  'Refuses arguments of push_table_changes that its triggers would refuse.';
+  'admin: Refuses arguments of push_table_changes that its triggers would refuse.';
 
 create or replace function posthorn.make_push_trigger("table" regclass, operation text, name text, settings jsonb)
-returns void
-language plpgsql
+returns void language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -108,18 +104,18 @@ begin
       else 'old table as posthorn_old_rows new table as posthorn_new_rows' end,
     settings);
 end $$;
-comment on function posthorn.make_push_trigger(regclass, text, text, jsonb) is 'Makes one trigger of push_table_changes.';
+comment on function posthorn.make_push_trigger(regclass, text, text, jsonb) is
+  'admin: Makes one trigger of push_table_changes.';
 
 create or replace function posthorn.drop_push_trigger("table" regclass, name text)
-returns text
-language plpgsql
+returns text language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   execute format('drop trigger %I on %s', name, "table");
   return name;
 end $$;
-comment on function posthorn.drop_push_trigger(regclass, text) is 'Drops one trigger of push_table_changes.';
+comment on function posthorn.drop_push_trigger(regclass, text) is 'admin: Drops one trigger of push_table_changes.';
 
 create or replace function posthorn.push_table_changes(
   "table" regclass,
@@ -129,8 +125,7 @@ create or replace function posthorn.push_table_changes(
   namespace text default 'default',
   stream text default 'default',
   hook regprocedure default null
-) returns void
-language plpgsql
+) returns void language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -157,11 +152,10 @@ begin
   end loop;
 end $$;
 comment on function posthorn.push_table_changes(regclass, boolean, boolean, boolean, text, text, regprocedure) is
-  'Publishes each change of a table''s rows as an event, in the transaction of the change.';
+  'admin: Publishes each change of a table''s rows as an event, in the transaction of the change.';
 
 create or replace function posthorn.stop_table_changes("table" regclass)
-returns int
-language plpgsql
+returns int language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -173,4 +167,4 @@ begin
   return dropped;
 end $$;
 comment on function posthorn.stop_table_changes(regclass) is
-  'Ends the publishing of a table''s changes, and returns how many triggers it dropped.';
+  'admin: Ends the publishing of a table''s changes, and returns how many triggers it dropped.';

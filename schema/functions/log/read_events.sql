@@ -4,13 +4,9 @@ create or replace function posthorn.read_events(
 ) returns table (
   event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, next_cursor text
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -35,4 +31,4 @@ begin
   end loop;
 end $$;
 comment on function posthorn.read_events(text, text, int) is
-  'The next events after a cursor that the caller keeps, in the order in which groups see them; writes nothing. Each row has the cursor after the whole batch. At the end of the log there is one row, with the cursor alone.';
+  'consumer: The next events after a cursor that the caller keeps, in the order in which groups see them; writes nothing. Each row has the cursor after the whole batch. At the end of the log there is one row, with the cursor alone.';

@@ -6,13 +6,9 @@ create or replace function posthorn.read_log(
 ) returns table (
   event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, event_cursor text, next_cursor text, at_end boolean
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -33,16 +29,14 @@ begin
   end if;
 end $$;
 comment on function posthorn.read_log(text, text, int) is
-  'The next events after a cursor that the caller keeps, with a cursor for each; writes nothing.';
+  'consumer: The next events after a cursor that the caller keeps, with a cursor for each; writes nothing.';
 
+-- Moves a cursor over the next events, and returns their window or ids.
 create or replace function posthorn.read_step(
   namespace_id int, cursor text, max_events int,
   out ids bigint[], out lo bigint, out hi bigint, out since timestamptz, out base pg_snapshot, out target pg_snapshot,
   out seen_xid xid8, out seen_id bigint, out way text, out next_cursor text, out at_end boolean, out looked boolean
-)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+) language plpgsql as $$
 declare
   j jsonb := posthorn.cursor_json_of(read_step.cursor);
   c posthorn.cursors := posthorn.cursor_from(read_step.cursor);
@@ -86,17 +80,14 @@ begin
   next_cursor := posthorn.cursor_encode(posthorn.cursor_json(c)
     || case when pg_visible_in_snapshot(seen_xid, c.base) then '{}' else passed_over end);
 end $$;
-comment on function posthorn.read_step(int, text, int) is 'Moves a cursor over the next events, and returns their window or ids.';
 
--- Inlined by the planner into the calling query.
+-- The events of a reader's step, in no order. Inlined by the planner into the calling query.
 create or replace function posthorn.step_events(
   namespace_id int, ids bigint[], lo bigint, hi bigint, since timestamptz, base pg_snapshot, target pg_snapshot,
   seen_xid xid8, seen_id bigint
 ) returns table (
   id bigint, stream text, type text, key text, tags text[], payload json, metadata json, published_at timestamptz
-)
-language sql stable
-as $$
+) language sql stable as $$
   select e.id, (select s.name from posthorn.stream_names s where s.id = e.stream_id limit 1), e.type, e.key, e.tags,
     e.payload, e.metadata, e.created_at
   from posthorn.events e
@@ -110,16 +101,11 @@ as $$
   from posthorn.events_of(step_events.namespace_id, step_events.ids) e
   where (e.xid = step_events.seen_xid and e.id <= step_events.seen_id) is not true
 $$;
-comment on function posthorn.step_events(int, bigint[], bigint, bigint, timestamptz, pg_snapshot, pg_snapshot, xid8, bigint) is
-  'The events of a reader''s step, in no order.';
 
--- Only cursors older than an hour are checked, and by ticks, so a loss within the hour in which the log begins goes
--- unnoticed.
+-- Refuses a cursor if retention has dropped events that it had not seen. Only cursors older than an hour are checked,
+-- and by ticks, so a loss within the hour in which the log begins goes unnoticed.
 create or replace function posthorn.check_retained(c posthorn.cursors)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 begin
   if c.target is null and (c.seek_from is not null or pg_snapshot_xmax(c.base) <= '1'::xid8) then
     return; -- a cursor at a time or at the beginning reads the events that are left
@@ -133,5 +119,3 @@ begin
       using errcode = 'PH001', hint = 'Retention has dropped some of it. Start anew, from the beginning, a time or the end.';
   end if;
 end $$;
-comment on function posthorn.check_retained(posthorn.cursors) is
-  'Refuses a cursor if retention has dropped events that it had not seen.';

@@ -2,9 +2,9 @@
 -- run that owner's code with our rights. If the owner is not a member of our owner, the value is written as text by
 -- the type's output function, as json does without a cast.
 
+-- The expression that makes jsonb of a row r of a table without running code of others.
 create or replace function posthorn.row_as_json("table" regclass)
-returns text
-language plpgsql stable security definer
+returns text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -37,13 +37,10 @@ begin
   end if;
   return format('(select to_jsonb(x.*) from (select %s) x)', columns);
 end $$;
-comment on function posthorn.row_as_json(regclass) is
-  'The expression that makes jsonb of a row r of a table without running code of others.';
 
+-- The type below a domain; any other type itself.
 create or replace function posthorn.base_type(type oid)
-returns oid
-language sql stable
-set search_path = pg_catalog, pg_temp
+returns oid language sql stable
 return (
   with recursive x (type, base) as (
     select t.oid, t.typbasetype from pg_type t where t.oid = base_type.type
@@ -51,24 +48,20 @@ return (
     select t.oid, t.typbasetype from x join pg_type t on t.oid = x.base
   )
   select x.type from x where x.base = 0);
-comment on function posthorn.base_type(oid) is 'The type below a domain; any other type itself.';
 
--- Only the owner of a type can make casts from it, at any time. So the owner counts, and not whether there is a cast
--- now.
+-- Whether others may have made a cast from a type to json. Only the owner of a type can make casts from it, at any
+-- time. So the owner counts, and not whether there is a cast now.
 create or replace function posthorn.may_have_cast(type oid)
-returns boolean
-language sql stable security definer
+returns boolean language sql stable security definer
 set search_path = pg_catalog, pg_temp
 return (
   select t.oid >= 16384 and t.typtype in ('b', 'e', 'm', 'r') and t.typsubscript <> 'array_subscript_handler'::regproc
     and not pg_has_role(t.typowner, current_user, 'member')
   from pg_type t where t.oid = may_have_cast.type);
-comment on function posthorn.may_have_cast(oid) is 'Whether others may have made a cast from a type to json.';
 
+-- Whether converting a value of a type to json runs no code of others; looks into arrays, composites and domains.
 create or replace function posthorn.converts_safely(type oid)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
+returns boolean language sql stable
 return not exists (
   with recursive part (type) as (
     select converts_safely.type
@@ -79,5 +72,3 @@ return not exists (
     left join pg_attribute a on t.typrelid <> 0 and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
   )
   select from part p where posthorn.may_have_cast(p.type));
-comment on function posthorn.converts_safely(oid) is
-  'Whether converting a value of a type to json runs no code of others; looks into arrays, composites and domains.';

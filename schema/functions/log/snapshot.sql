@@ -1,12 +1,11 @@
+-- A snapshot of the present that lists our own transaction as running.
 -- A snapshot does not list the transaction that takes it. As soon as a later one has completed, our own would count
 -- as committed, with events that it has yet to publish. Listed as running, its events are late at worst.
 --
 -- On a replica Postgres leaves the transactions that run out of a snapshot's list, so that they would count as
 -- committed. Only those before the oldest of them certainly are.
 create or replace function posthorn.snapshot()
-returns pg_snapshot
-language plpgsql
-as $$
+returns pg_snapshot language plpgsql as $$
 declare
   seen pg_snapshot := pg_current_snapshot();
   own xid8 := pg_current_xact_id_if_assigned();
@@ -20,4 +19,3 @@ begin
     select string_agg(running.xid::text, ',' order by running.xid)
     from (select own union select pg_snapshot_xip(seen)) running (xid)))::pg_snapshot;
 end $$;
-comment on function posthorn.snapshot() is 'A snapshot of the present that lists our own transaction as running.';

@@ -7,21 +7,19 @@ from posthorn.stream_names s
 group by s.id, s.namespace_id, s.namespace, s.name;
 comment on view posthorn.streams is 'Named channels of events; made by the first event that names one.';
 
--- Positive, since slots are counted with it. sha256 gives the same id on every machine and in every version of
--- Postgres. A name that collides with a given one takes about 2^63 hashes to find, but two names of one's own that
--- collide take only about 2^32. The second of them is refused with PH002 where the first is visible. If two
--- transactions that do not see each other make both, their events have one stream id, and may appear under either
--- name; so only streams of one's own are harmed. The stream default of the namespace default has the id 1 instead,
--- see publish.
+-- The id that a new stream gets. Positive, since slots are counted with it. sha256 gives the same id on every machine
+-- and in every version of Postgres. A name that collides with a given one takes about 2^63 hashes to find, but two
+-- names of one's own that collide take only about 2^32. The second of them is refused with PH002 where the first is
+-- visible. If two transactions that do not see each other make both, their events have one stream id, and may appear
+-- under either name; so only streams of one's own are harmed. The stream default of the namespace default has the id 1
+-- instead, see publish.
 create or replace function posthorn.stream_hash(namespace text, stream text)
-returns bigint
-language sql immutable parallel safe
+returns bigint language sql immutable parallel safe
 return ('x' || encode(substr(sha256(convert_to(namespace || '/' || stream, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint & 9223372036854775807;
-comment on function posthorn.stream_hash(text, text) is 'The id that a new stream gets.';
 
+-- The id of a stream; makes a new stream.
 create or replace function posthorn.stream_id(namespace text, stream text)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -49,26 +47,20 @@ begin
   values (found_id, ns, stream_id.namespace, stream_id.stream);
   return found_id;
 end $$;
-comment on function posthorn.stream_id(text, text) is 'The id of a stream; makes a new stream.';
 
+-- Lets no other transaction merge streams or change their policies until this one ends.
 create or replace function posthorn.lock_stream_names()
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   select pg_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext('merge_streams'))
 $$;
-comment on function posthorn.lock_stream_names() is
-  'Lets no other transaction merge streams or change their policies until this one ends.';
 
--- One transaction at a time: two that each kept another twin would leave none. The kept row was committed before its
--- twins are removed, so a transaction that sees the removal sees that row.
+-- Removes the twins of new streams, and lets quick publishing use new streams that are not confidential. One
+-- transaction at a time: two that each kept another twin would leave none. The kept row was committed before its twins
+-- are removed, so a transaction that sees the removal sees that row.
 create or replace function posthorn.merge_streams()
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   n bigint;
@@ -94,5 +86,3 @@ begin
   get diagnostics n = row_count;
   return n;
 end $$;
-comment on function posthorn.merge_streams() is
-  'Removes the twins of new streams, and lets quick publishing use new streams that are not confidential.';

@@ -1,6 +1,5 @@
 create or replace function posthorn.define_import(namespace text, name text, source text, kind text, streams text[] default null)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -34,11 +33,10 @@ begin
   return i.id;
 end $$;
 comment on function posthorn.define_import(text, text, text, text, text[]) is
-  'Makes an import of a broker''s streams, or changes it, and returns its id. source is the broker''s URL without secrets; kind tells which brokers understand its positions; streams are patterns, null for all.';
+  'consumer: Makes an import of a broker''s streams, or changes it, and returns its id. source is the broker''s URL without secrets; kind tells which brokers understand its positions; streams are patterns, null for all.';
 
 create or replace function posthorn.delete_import(namespace text, name text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -56,4 +54,4 @@ begin
   delete from posthorn.imported_ids k where k.import_id = gone;
 end $$;
 comment on function posthorn.delete_import(text, text) is
-  'Forgets an import and its positions; the events that it published stay.';
+  'admin: Forgets an import and its positions; the events that it published stay.';

@@ -1,7 +1,6 @@
 -- Imported events are left out by default, so that no event goes in circles.
 create or replace function posthorn.define_relay(namespace text, name text, config jsonb default '{}')
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -45,13 +44,11 @@ begin
   return g.id;
 end $$;
 comment on function posthorn.define_relay(text, text, jsonb) is
-  'Makes a relay, or changes it, and returns the id of its group: {"streams": ["orders", "user.*"], "imported": false, "start": "beginning", "backoff": {…}}; without streams it is for all.';
+  'consumer: Makes a relay, or changes it, and returns the id of its group: {"streams": ["orders", "user.*"], "imported": false, "start": "beginning", "backoff": {…}}; without streams it is for all.';
 
+-- Raises the error in a relay's configuration, if there is one.
 create or replace function posthorn.check_relay_config(config jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 begin
   perform posthorn.check_group_config(config - 'streams' - 'imported');
   if exists (select from jsonb_object_keys(config) k where k not in ('streams', 'imported', 'start', 'backoff')) then
@@ -65,14 +62,11 @@ begin
       using errcode = 'PH004', hint = 'For instance ["orders", "user.*"]; leave it out for all streams.';
   end if;
 end $$;
-comment on function posthorn.check_relay_config(jsonb) is 'Raises the error in a relay''s configuration, if there is one.';
 
--- Events behind the new position count as not written. left_out are ids that the relay was ahead of, or had in hand.
+-- Lets the leading process of a relay that was moved begin anew. Events behind the new position count as not written.
+-- left_out are ids that the relay was ahead of, or had in hand.
 create or replace function posthorn.restart_relay(g posthorn.groups, left_out int8multirange)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   c posthorn.cursors := posthorn.newest_cursor(g.id);
@@ -84,20 +78,15 @@ begin
     perform posthorn.note_passed(c, left_out);
   end if;
 end $$;
-comment on function posthorn.restart_relay(posthorn.groups, int8multirange) is 'Lets the leading process of a relay that was moved begin anew.';
 
--- A relay that stands at a cursor is handed all events that are ahead. A cursor at a time stands at the tick before,
--- and passes over the events from there to that time; they are not behind the next tick.
+-- Notes the ids among which are the events that a relay passes over, when it begins at a cursor. A relay that stands at
+-- a cursor is handed all events that are ahead. A cursor at a time stands at the tick before, and passes over the
+-- events from there to that time; they are not behind the next tick.
 create or replace function posthorn.note_passed(c posthorn.cursors, left_out int8multirange)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   update posthorn.relays r
   set passed = (r.passed + left_out) * int8multirange(int8range(0, c.base_seq, '[]'))
     + case when c.seek_from is null then '{}' else int8multirange(int8range(c.base_seq, (
         select greatest(t.seq, c.base_seq) from posthorn.ticks t where t.at > c.seek_from order by t.at, t.next limit 1), '[]')) end
   where r.group_id = c.group_id
 $$;
-comment on function posthorn.note_passed(posthorn.cursors, int8multirange) is
-  'Notes the ids among which are the events that a relay passes over, when it begins at a cursor.';

@@ -6,8 +6,7 @@ create or replace function posthorn.import_events(
   streams text[], positions text[], passed text[], logs uuid[], namespaces text[], trimmed boolean[],
   parts int[], ids bigint[], types text[], payloads json[], published timestamptz[],
   keys text[] default null, tags text[] default null, metadata json[] default null
-) returns bigint
-language plpgsql security definer
+) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
@@ -50,12 +49,11 @@ begin
     import_events.ids, repeats);
   return imported;
 end $$;
-comment on function posthorn.import_events(
-  bigint, text, bigint, text[], text[], text[], uuid[], text[], boolean[], int[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
-  'Publishes a batch that was read from a broker, moves the import past it, and returns how many events were new. Each stream has a part: its name, the position before and after, the log and namespace that its events are from, and whether the broker had removed events before them. parts names the part of each event.';
+comment on function posthorn.import_events( bigint, text, bigint, text[], text[], text[], uuid[], text[], boolean[], int[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
+  'consumer: Publishes a batch that was read from a broker, moves the import past it, and returns how many events were new. Each stream has a part: its name, the position before and after, the log and namespace that its events are from, and whether the broker had removed events before them. parts names the part of each event.';
 
--- Readers recognise exactly this beginning, so publishers may not write it (see refuse_origin). An event that the
--- origin itself had imported keeps its first origin.
+-- Metadata that begin with the place where an event was published first. Readers recognise exactly this beginning, so
+-- publishers may not write it (see refuse_origin). An event that the origin itself had imported keeps its first origin.
 create or replace function posthorn.with_origin(head text, id bigint, published timestamptz, metadata json)
 returns json
 language sql stable -- inlined into the insert, so without settings
@@ -64,27 +62,21 @@ return case when metadata::text ^@ '{"posthorn_origin":' then metadata
     when metadata is null or metadata::text ~ '^\s*\{\s*\}\s*$' then '}'
     when metadata::text ~ '^\s*\{' then ',' || substr(ltrim(metadata::text, E' \t\r\n'), 2)
     else ',"metadata":' || metadata::text || '}' end)::json end;
-comment on function posthorn.with_origin(text, bigint, timestamptz, json) is
-  'Metadata that begin with the place where an event was published first.';
 
+-- Refuses metadata that begin like those of an imported event.
 create or replace function posthorn.refuse_origin(metadata json)
-returns void
-language plpgsql immutable
-as $$
+returns void language plpgsql immutable as $$
 begin
   if metadata::pg_catalog.text operator(pg_catalog.^@) '{"posthorn_origin":' then
     raise exception 'metadata must not begin with posthorn_origin, which imports write'
       using errcode = 'PH004', hint = 'Leave it out. To publish events of another log, import them: posthorn import URL.';
   end if;
 end $$;
-comment on function posthorn.refuse_origin(json) is 'Refuses metadata that begin like those of an imported event.';
 
--- Another process, or a call whose answer was lost, may have moved a stream.
+-- Refuses a batch that does not begin at the positions of its import. Another process, or a call whose answer was lost,
+-- may have moved a stream.
 create or replace function posthorn.check_positions(import_id int, streams text[], positions text[])
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 #variable_conflict use_column
 declare
   moved text;
@@ -98,14 +90,10 @@ begin
       using errcode = 'PH003', hint = 'Take the lead again, and read on from import_positions.';
   end if;
 end $$;
-comment on function posthorn.check_positions(int, text[], text[]) is
-  'Refuses a batch that does not begin at the positions of its import.';
 
+-- Refuses to import events that this log has published itself, also by way of other logs.
 create or replace function posthorn.check_origins(logs uuid[], metadata json[])
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   own uuid := posthorn.origin();
 begin
@@ -118,14 +106,11 @@ begin
         hint = 'They would go in circles. Leave the stream out of the import, or relay it where it comes from without imported events.';
   end if;
 end $$;
-comment on function posthorn.check_origins(uuid[], json[]) is
-  'Refuses to import events that this log has published itself, also by way of other logs.';
 
+-- Adds the streams that an import has not met yet, and forgets the ids of a stream whose events are from another log
+-- now.
 create or replace function posthorn.know_streams(import_id int, streams text[], logs uuid[], namespaces text[])
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   renewed text[];
@@ -146,17 +131,12 @@ begin
     delete from posthorn.imported_ids k where k.import_id = know_streams.import_id and k.stream = any (renewed);
   end if;
 end $$;
-comment on function posthorn.know_streams(int, text[], uuid[], text[]) is
-  'Adds the streams that an import has not met yet, and forgets the ids of a stream whose events are from another log now.';
 
--- Mostly the ids of each stream rise from its last one, and nothing is looked up. Other ids are mostly those of
--- transactions that were committed late. A stream's last_id is the highest that was imported, so only lower ones are
--- looked up.
+-- The numbers of those events of a batch that were imported before, or are in it twice; null if there are none. Mostly
+-- the ids of each stream rise from its last one, and nothing is looked up. Other ids are mostly those of transactions
+-- that were committed late. A stream's last_id is the highest that was imported, so only lower ones are looked up.
 create or replace function posthorn.repeats(import_id int, streams text[], parts int[], ids bigint[])
-returns int[]
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns int[] language plpgsql stable as $$
 #variable_conflict use_column
 begin
   if not exists (
@@ -188,16 +168,12 @@ begin
     select array_agg(g.n::int) from given g where g.nth > 1 or (g.part, g.id) in (select k.part, k.id from known k)
   );
 end $$;
-comment on function posthorn.repeats(int, text[], int[], bigint[]) is
-  'The numbers of those events of a batch that were imported before, or are in it twice; null if there are none.';
 
--- Up to 200 ids stay beside the position, so that a stream with few events does not get a row of ids for each batch.
+-- Moves an import past a batch. The ids of the last 200,000 events of each stream stay known. Up to 200 ids stay beside
+-- the position, so that a stream with few events does not get a row of ids for each batch.
 create or replace function posthorn.move_import(
   import_id int, streams text[], passed text[], trimmed boolean[], parts int[], ids bigint[], repeats int[]
-) returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
@@ -232,5 +208,3 @@ begin
   where s.import_id = move_import.import_id and s.stream = any (move_import.streams)
     and k.import_id = s.import_id and k.stream = s.stream and k.imported <= s.imported - 200000;
 end $$;
-comment on function posthorn.move_import(int, text[], text[], boolean[], int[], bigint[], int[]) is
-  'Moves an import past a batch. The ids of the last 200,000 events of each stream stay known.';

@@ -2,8 +2,7 @@
 create or replace function posthorn.lead_import(
   import_id bigint, owner text, lease_for interval, epoch bigint default null,
   out term bigint, out leader text, out patterns text[], out known_as text
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -36,14 +35,12 @@ begin
   from posthorn.namespaces n where n.id = i.namespace_id;
 end $$;
 comment on function posthorn.lead_import(bigint, text, interval, bigint) is
-  'Takes the lead of an import, or renews it with the epoch that was returned. term is the epoch, null if another process leads; known_as is the name under which the broker knows the import.';
+  'consumer: Takes the lead of an import, or renews it with the epoch that was returned. term is the epoch, null if another process leads; known_as is the name under which the broker knows the import.';
 
--- A deadline that has passed does not matter as long as no other process has taken the lead.
+-- Locks an import, and refuses a process that does not lead it any more. A deadline that has passed does not matter as
+-- long as no other process has taken the lead.
 create or replace function posthorn.check_import(import_id bigint, owner text, epoch bigint)
-returns posthorn.imports
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.imports language plpgsql as $$
 #variable_conflict use_column
 declare
   i posthorn.imports;
@@ -60,33 +57,29 @@ begin
   end if;
   return i;
 end $$;
-comment on function posthorn.check_import(bigint, text, bigint) is
-  'Locks an import, and refuses a process that does not lead it any more.';
 
 create or replace function posthorn.resign_import(import_id bigint, owner text, epoch bigint)
-returns void
-language sql security definer
+returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   update posthorn.imports i set owner = null, until = null, led_since = null, epoch = i.epoch + 1, updated_at = posthorn.now()
   where i.id = resign_import.import_id and i.owner = resign_import.owner and i.epoch = resign_import.epoch
 $$;
 comment on function posthorn.resign_import(bigint, text, bigint) is
-  'Gives the lead of an import back, so that another process leads at once.';
+  'consumer: Gives the lead of an import back, so that another process leads at once.';
 
 create or replace function posthorn.import_positions(import_id bigint)
-returns table (stream text, "position" text)
-language sql stable security definer
+returns table (stream text, "position" text) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select s.stream, s.position from posthorn.import_streams s where s.import_id = import_positions.import_id
 $$;
-comment on function posthorn.import_positions(bigint) is 'The position of an import in each stream that it knows.';
+comment on function posthorn.import_positions(bigint) is
+  'consumer: The position of an import in each stream that it knows.';
 
 create or replace function posthorn.note_import_lag(
   import_id bigint, owner text, epoch bigint, streams text[], events bigint[], oldest timestamptz[]
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -103,11 +96,10 @@ begin
   where s.import_id = i.id and s.lag_events is not null and s.stream <> all (note_import_lag.streams);
 end $$;
 comment on function posthorn.note_import_lag(bigint, text, bigint, text[], bigint[], timestamptz[]) is
-  'Notes how many entries the broker has that an import has not read yet, and the time of the oldest.';
+  'consumer: Notes how many entries the broker has that an import has not read yet, and the time of the oldest.';
 
 create or replace function posthorn.note_import_error(import_id bigint, owner text, epoch bigint, stream text, error text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -125,4 +117,4 @@ begin
   on conflict (import_id, stream) do update set error = excluded.error, failed_at = excluded.failed_at;
 end $$;
 comment on function posthorn.note_import_error(bigint, text, bigint, text, text) is
-  'Notes the error that stops an import, or one stream of it; null: it goes on.';
+  'consumer: Notes the error that stops an import, or one stream of it; null: it goes on.';

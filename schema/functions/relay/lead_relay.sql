@@ -3,11 +3,9 @@
 create or replace function posthorn.lead_relay(
   group_id bigint, owner text, lease_for interval, epoch bigint default null,
   out term bigint, out leader text, out lead_until timestamptz, out patterns text[]
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -50,16 +48,14 @@ begin
   into lead_relay.term, lead_relay.leader, lead_relay.lead_until, lead_relay.patterns;
 end $$;
 comment on function posthorn.lead_relay(bigint, text, interval, bigint) is
-  'Takes the lead of a relay, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
+  'consumer: Takes the lead of a relay, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
 
--- Taking the lead takes the lock of the group, too: so the process leads until the transaction ends. A crash may undo the
--- last settlements, since they do not wait for the disk. A process that went on leading would never write these windows
--- again, or events that they had set aside. So its lead ends, and the next one begins with the windows that are left.
+-- Locks the group of a relay, and refuses a process that does not lead the relay any more. Taking the lead takes the
+-- lock of the group, too: so the process leads until the transaction ends. A crash may undo the last settlements, since
+-- they do not wait for the disk. A process that went on leading would never write these windows again, or events that
+-- they had set aside. So its lead ends, and the next one begins with the windows that are left.
 create or replace function posthorn.hold_lead(group_id bigint, owner text, epoch bigint)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   r posthorn.relays;
@@ -76,14 +72,11 @@ begin
         hint = 'Stop writing, and ask for the lead again.';
   end if;
 end $$;
-comment on function posthorn.hold_lead(bigint, text, bigint) is
-  'Locks the group of a relay, and refuses a process that does not lead the relay any more.';
 
+-- Gives the leases of a relay in flight back: windows may be taken again at once, events that were set aside wait
+-- again.
 create or replace function posthorn.give_back(group_id int)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   with given as (
     update posthorn.leases l
     set until = case when l.slot is null then posthorn.now() end, node = null, token = null,
@@ -94,15 +87,11 @@ as $$
   update posthorn.retries r set attempts = r.attempts - 1
   from given where r.lease_id = given.id
 $$;
-comment on function posthorn.give_back(int) is
-  'Gives the leases of a relay in flight back: windows may be taken again at once, events that were set aside wait again.';
 
 create or replace function posthorn.resign_relay(group_id bigint, owner text, epoch bigint)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -116,11 +105,10 @@ begin
   return true;
 end $$;
 comment on function posthorn.resign_relay(bigint, text, bigint) is
-  'Gives the lead of a relay back, so that another process leads at once; returns whether it was held.';
+  'consumer: Gives the lead of a relay back, so that another process leads at once; returns whether it was held.';
 
 create or replace function posthorn.note_relay_error(group_id bigint, owner text, epoch bigint, error text)
-returns void
-language sql security definer
+returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   update posthorn.relays r
@@ -129,4 +117,4 @@ as $$
     and (r.error is not null or note_relay_error.error is not null)
 $$;
 comment on function posthorn.note_relay_error(bigint, text, bigint, text) is
-  'Notes the error that keeps a relay from writing; null: it writes again. Changes nothing if the lead is lost.';
+  'consumer: Notes the error that keeps a relay from writing; null: it writes again. Changes nothing if the lead is lost.';

@@ -13,12 +13,11 @@
 -- Facts about a whole stream are looked up once: its relays and their positions. Leases may list a million ids, so
 -- those are looked up in a hash table that is made once.
 
+-- The ids ahead of a cursor, and those of late events behind it.
 create or replace function posthorn.unread_ids(c posthorn.cursors, namespace_id int)
-returns int8multirange
-language sql stable security definer
+returns int8multirange language sql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
   select int8multirange(int8range(case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end, null, '()'))
     + coalesce((
@@ -27,15 +26,12 @@ as $$
       cross join lateral posthorn.late_events(unread_ids.namespace_id, s.seen, s.seq, s.next, pg_current_snapshot(), '-infinity', 0) l
       where s.seen is not null and s.seq > 0), '{}')
 $$;
-comment on function posthorn.unread_ids(posthorn.cursors, int) is
-  'The ids ahead of a cursor, and those of late events behind it.';
 
+-- The ids in the leases, retries and dead letters of a group; of windows all ids.
 create or replace function posthorn.held_ids(group_id int)
-returns int8multirange
-language sql stable security definer
+returns int8multirange language sql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
   select coalesce(range_agg(h.ids), '{}')
   from (
@@ -50,15 +46,13 @@ as $$
     where g.id = held_ids.group_id
   ) h
 $$;
-comment on function posthorn.held_ids(int) is 'The ids in the leases, retries and dead letters of a group; of windows all ids.';
 
 -- An event that is in relayed by one relay is published, even if another has passed it over.
 create or replace function posthorn.stream_relays()
 returns table (
   stream_id bigint, stream_name text, namespace text, namespace_id int,
   readers posthorn.cursors[], busy int[], relays int[], imported boolean, passed int8multirange
-)
-language sql stable security definer
+) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
@@ -81,7 +75,7 @@ as $$
   group by x.id, x.name, x.namespace, x.namespace_id
 $$;
 comment on function posthorn.stream_relays() is
-  'For each stream: the relays that are for it, where they stand, and the ids among which are the events that all of them passed over.';
+  'admin: For each stream: the relays that are for it, where they stand, and the ids among which are the events that all of them passed over.';
 
 create or replace function posthorn.unrelayed_ranges()
 returns table (namespace_id int, low bigint, high bigint, held boolean)
@@ -106,13 +100,12 @@ as $$
   ) x
 $$;
 comment on function posthorn.unrelayed_ranges() is
-  'The ids among which are all events that no relay has written: from low to before high. Those that are not held count only for streams that passed them.';
+  'admin: The ids among which are all events that no relay has written: from low to before high. Those that are not held count only for streams that passed them.';
 
 -- Only busy readers have windows in flight, retries or dead letters.
 create or replace function posthorn.relayed_row(
   readers posthorn.cursors[], busy int[], relays int[], stream_id bigint, event_id bigint, xid xid8, created_at timestamptz
-) returns bigint[]
-language plpgsql stable security definer
+) returns bigint[] language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
@@ -155,7 +148,7 @@ begin
     order by w.at desc limit 1);
 end $$;
 comment on function posthorn.relayed_row(posthorn.cursors[], int[], int[], bigint, bigint, xid8, timestamptz) is
-  'The group and first id of the row of relayed that tells when an event was written last; null while a relay owes it.';
+  'admin: The group and first id of the row of relayed that tells when an event was written last; null while a relay owes it.';
 
 create or replace view posthorn.outbox_event as
 select e.id, s.stream_name, e.type as event_type, posthorn.as_jsonb(e.payload) as payload,

@@ -1,10 +1,8 @@
 create or replace function posthorn.settle_relay(
   group_id bigint, owner text, epoch bigint, lease bigint, attempt int, report jsonb default '{}'
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -23,13 +21,11 @@ begin
   perform posthorn.note_relayed(l, settle_relay.epoch, settle_relay.report->'relayed');
 end $$;
 comment on function posthorn.settle_relay(bigint, text, bigint, bigint, int, jsonb) is
-  'Ends a window of a relay, for the process that leads it. report: {"relayed": [[stream, first id, last id], …], "aside": [[stream, [id, …]], …], "failures": as in settle}.';
+  'consumer: Ends a window of a relay, for the process that leads it. report: {"relayed": [[stream, first id, last id], …], "aside": [[stream, [id, …]], …], "failures": as in settle}.';
 
--- They wait as leases with the stream as their slot.
+-- Sets events of a stream aside, behind those that are. They wait as leases with the stream as their slot.
 create or replace function posthorn.set_aside(l posthorn.leases, stream_id bigint, ids bigint[])
-returns void
-language plpgsql
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 begin
   update posthorn.leases x set ids = x.ids || set_aside.ids
@@ -45,15 +41,11 @@ begin
     order by k;
   end if;
 end $$;
-comment on function posthorn.set_aside(posthorn.leases, bigint, bigint[]) is
-  'Sets events of a stream aside, behind those that are.';
 
--- The newest row of a stream grows for a second; then a new one begins. Late events, with ids from before the newest
--- row, get a row that lists them.
+-- Notes the events that a relay has written, and when. The newest row of a stream grows for a second; then a new one
+-- begins. Late events, with ids from before the newest row, get a row that lists them.
 create or replace function posthorn.note_relayed(l posthorn.leases, epoch bigint, relayed jsonb)
-returns void
-language plpgsql
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   moment timestamptz := posthorn.now();
@@ -79,29 +71,21 @@ begin
       set last_id = greatest(r.last_id, excluded.last_id), at = case when r.ids is null then r.at else excluded.at end;
   end loop;
 end $$;
-comment on function posthorn.note_relayed(posthorn.leases, bigint, jsonb) is
-  'Notes the events that a relay has written, and when.';
 
+-- The ids that a lease lists of one stream, in a range.
 create or replace function posthorn.ids_of_stream(l posthorn.leases, stream_id bigint, first_id bigint, last_id bigint)
-returns bigint[]
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint[] language sql stable as $$
   select array(
     select e.id from posthorn.events_of(l.namespace_id, l.ids) e
     where e.stream_id = ids_of_stream.stream_id
       and e.id between ids_of_stream.first_id and ids_of_stream.last_id
     order by e.id)
 $$;
-comment on function posthorn.ids_of_stream(posthorn.leases, bigint, bigint, bigint) is
-  'The ids that a lease lists of one stream, in a range.';
 
 create or replace function posthorn.settle_aside(group_id bigint, owner text, epoch bigint, report jsonb)
-returns table (stream_id bigint, done int)
-language plpgsql security definer
+returns table (stream_id bigint, done int) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -141,14 +125,12 @@ begin
   end loop;
 end $$;
 comment on function posthorn.settle_aside(bigint, text, bigint, jsonb) is
-  'Ends leases of events that were set aside, or gives the rest of them back, and returns how many events of each stream are done. report: {"leases": [[lease, attempt, upto], …], "relayed": …, "failures": …}; the events up to upto are done.';
+  'consumer: Ends leases of events that were set aside, or gives the rest of them back, and returns how many events of each stream are done. report: {"leases": [[lease, attempt, upto], …], "relayed": …, "failures": …}; the events up to upto are done.';
 
--- The newest row of a stream stays.
+-- Removes rows of relayed for events that the log has dropped, and thins those of yesterday to one a minute. The newest
+-- row of a stream stays.
 create or replace function posthorn.sweep_relayed()
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language plpgsql as $$
 #variable_conflict use_column
 declare
   today timestamptz := posthorn.now();
@@ -181,5 +163,3 @@ begin
   get diagnostics n = row_count;
   return removed + n;
 end $$;
-comment on function posthorn.sweep_relayed() is
-  'Removes rows of relayed for events that the log has dropped, and thins those of yesterday to one a minute.';

@@ -2,13 +2,9 @@
 -- from the dead letters.
 create or replace function posthorn.take_relay(
   group_id bigint, owner text, epoch bigint, max_events int, lease_for interval, token uuid, again boolean default false
-) returns table (lease bigint, attempt int, is_retries boolean)
-language plpgsql security definer
+) returns table (lease bigint, attempt int, is_retries boolean) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -60,13 +56,11 @@ begin
   return next;
 end $$;
 comment on function posthorn.take_relay(bigint, text, bigint, int, interval, uuid, boolean) is
-  'The next window of a relay, for the process that leads it; lease_events(token) returns its events. With again, retries come first. No row: there is nothing to do.';
+  'consumer: The next window of a relay, for the process that leads it; lease_events(token) returns its events. With again, retries come first. No row: there is nothing to do.';
 
--- Taken whole: split, it would lose its order.
+-- The oldest window of a relay that was taken and not settled. Taken whole: split, it would lose its order.
 create or replace function posthorn.take_left_behind(g posthorn.groups, owner text, until timestamptz, token uuid)
-returns posthorn.leases
-language plpgsql
-as $$
+returns posthorn.leases language plpgsql as $$
 #variable_conflict use_column
 declare
   taken posthorn.leases;
@@ -84,17 +78,12 @@ begin
   end if;
   return taken;
 end $$;
-comment on function posthorn.take_left_behind(posthorn.groups, text, timestamptz, uuid) is
-  'The oldest window of a relay that was taken and not settled.';
 
 create or replace function posthorn.take_aside(
   group_id bigint, owner text, epoch bigint, streams bigint[], lease_for interval, token uuid
-) returns table (lease bigint, attempt int, stream_id bigint)
-language plpgsql security definer
+) returns table (lease bigint, attempt int, stream_id bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -122,14 +111,13 @@ begin
     returning x.id, x.attempt, x.slot;
 end $$;
 comment on function posthorn.take_aside(bigint, text, bigint, bigint[], interval, uuid) is
-  'Leases the oldest events that were set aside of some streams of a relay, a lease for each stream, all under one token.';
+  'consumer: Leases the oldest events that were set aside of some streams of a relay, a lease for each stream, all under one token.';
 
 create or replace function posthorn.list_aside(group_id bigint)
 returns table (stream_id bigint, stream text, events bigint, oldest bigint, since timestamptz)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
   select a.slot, s.name, a.events, a.oldest,
     (select e.created_at from posthorn.events e where e.namespace_id = a.namespace_id and e.id = a.oldest)
@@ -142,4 +130,5 @@ as $$
   cross join lateral (select x.name from posthorn.stream_names x where x.id = a.slot limit 1) s
   order by s.name
 $$;
-comment on function posthorn.list_aside(bigint) is 'The number of events that a relay has set aside, by stream.';
+comment on function posthorn.list_aside(bigint) is
+  'consumer: The number of events that a relay has set aside, by stream.';

@@ -1,8 +1,6 @@
+-- Reads a cron expression into sets of bits, or raises its error.
 create or replace function posthorn.parse_cron(cron_expression text)
-returns posthorn.cron
-language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.cron language plpgsql immutable parallel safe as $$
 declare
   said text := lower(trim(cron_expression));
   fields text[];
@@ -40,13 +38,10 @@ begin
   perform posthorn.check_cron_runs(c, cron_expression);
   return c;
 end $$;
-comment on function posthorn.parse_cron(text) is 'Reads a cron expression into sets of bits, or raises its error.';
 
+-- One field of a cron expression as a set: bit 5 is set if it contains 5.
 create or replace function posthorn.cron_field(field text, what text, low int, high int, names text default '')
-returns bigint
-language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language plpgsql immutable parallel safe as $$
 declare
   part text;
   m text[];
@@ -79,23 +74,16 @@ begin
   end loop;
   return bits;
 end $$;
-comment on function posthorn.cron_field(text, text, int, int, text) is
-  'One field of a cron expression as a set: bit 5 is set if it contains 5.';
 
+-- A number, or the number of a name, in a cron expression; null if it is neither.
 create or replace function posthorn.cron_value(value text, low int, names text)
-returns int
-language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
+returns int language sql immutable parallel safe
 return case when value ~ '^[0-9]+$' then value::int
   else array_position(string_to_array(names, ' '), value) - 1 + low end;
-comment on function posthorn.cron_value(text, int, text) is
-  'A number, or the number of a name, in a cron expression; null if it is neither.';
 
+-- Refuses a cron expression that would never run, such as one for 31 February.
 create or replace function posthorn.check_cron_runs(c posthorn.cron, cron_expression text)
-returns void
-language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql immutable parallel safe as $$
 begin
   -- 30 days: Apr Jun Sep Nov; 31: all others except February.
   if c.either
@@ -108,14 +96,10 @@ begin
   raise exception 'cron expression %: there is no such day in any year', quote_literal(left(cron_expression, 60))
     using errcode = 'PH004', hint = 'Name a day that the month has.';
 end $$;
-comment on function posthorn.check_cron_runs(posthorn.cron, text) is
-  'Refuses a cron expression that would never run, such as one for 31 February.';
 
+-- The period of an expression such as '@every 90s' or '@every 1 hour 30 minutes'.
 create or replace function posthorn.cron_period(cron_expression text)
-returns interval
-language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$
+returns interval language plpgsql immutable parallel safe as $$
 declare
   period interval;
   seconds numeric;
@@ -136,14 +120,10 @@ begin
   end if;
   return make_interval(secs => seconds::float8);
 end $$;
-comment on function posthorn.cron_period(text) is
-  'The period of an expression such as ''@every 90s'' or ''@every 1 hour 30 minutes''.';
 
+-- The time of an expression such as '@at 2026-12-01T08:00:00Z', as text: without an offset it depends on the time zone.
 create or replace function posthorn.cron_at(cron_expression text)
-returns text
-language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language plpgsql immutable parallel safe as $$
 declare
   at text := regexp_replace(trim(cron_expression), '^@at\s+', '', 'i');
 begin
@@ -156,15 +136,11 @@ exception when data_exception then
   raise exception 'cron expression % is not understood', quote_literal(left(cron_expression, 60))
     using errcode = 'PH004', hint = 'Write it like ''@at 2026-12-01T08:00:00Z'', or without Z for a time in the time zone of the schedule.';
 end $$;
-comment on function posthorn.cron_at(text) is
-  'The time of an expression such as ''@at 2026-12-01T08:00:00Z'', as text: without an offset it depends on the time zone.';
 
--- Abbreviations such as CET have no summer time, and Postgres takes 'Berlin5' for an offset.
+-- Refuses a text that is no time zone. Abbreviations such as CET have no summer time, and Postgres takes 'Berlin5' for
+-- an offset.
 create or replace function posthorn.check_timezone(timezone text)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 begin
   if (timezone ~* '^(utc|gmt|etc/gmt[+-][0-9]{1,2}|[a-z_]+(/[a-z_-]+)+)$') is not true then
     raise exception 'invalid' using errcode = '22023';
@@ -174,4 +150,3 @@ exception when invalid_parameter_value then
   raise exception 'time zone % is not known', coalesce(quote_literal(left(timezone, 60)), 'null')
     using errcode = 'PH004', hint = 'Give UTC, or a name like Europe/Berlin; see pg_timezone_names.';
 end $$;
-comment on function posthorn.check_timezone(text) is 'Refuses a text that is no time zone.';

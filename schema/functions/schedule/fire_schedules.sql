@@ -1,11 +1,9 @@
 -- The event and the next time are written in one transaction under a lock of the row. So each due time is fired
 -- once, however many callers there are and whichever of them dies.
 create or replace function posthorn.fire_schedules(max_events int default 1000)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   today timestamptz := posthorn.now();
@@ -26,14 +24,12 @@ begin
   end loop;
   return n;
 end $$;
-comment on function posthorn.fire_schedules(int) is 'Publishes the events of schedules that are due.';
+comment on function posthorn.fire_schedules(int) is 'admin: Publishes the events of schedules that are due.';
 
--- A failure stays with its schedule: it is kept on the row, and tried again later.
+-- Fires one schedule that is due and locked, and returns how many events it published. A failure stays with its
+-- schedule: it is kept on the row, and tried again later.
 create or replace function posthorn.fire_schedule(t posthorn.scheduled_tasks, today timestamptz, max_events int)
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language plpgsql as $$
 declare
   due timestamptz := t.next_run_at;
   n bigint := 0;
@@ -68,15 +64,10 @@ exception when others then
   where x.task_id = t.task_id;
   return 0;
 end $$;
-comment on function posthorn.fire_schedule(posthorn.scheduled_tasks, timestamptz, int) is
-  'Fires one schedule that is due and locked, and returns how many events it published.';
 
--- Periods count from the due time before, so that they do not drift.
+-- The first due time of a schedule after a moment. Periods count from the due time before, so that they do not drift.
 create or replace function posthorn.next_due(t posthorn.scheduled_tasks, due timestamptz, after timestamptz)
-returns timestamptz
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns timestamptz language plpgsql stable as $$
 declare
   period interval := (posthorn.parse_cron(t.cron_expression)).every;
 begin
@@ -85,14 +76,10 @@ begin
   end if;
   return due + period * (1 + floor(extract(epoch from after - due) / extract(epoch from period)))::float8;
 end $$;
-comment on function posthorn.next_due(posthorn.scheduled_tasks, timestamptz, timestamptz) is
-  'The first due time of a schedule after a moment.';
 
+-- Publishes the event of a schedule, or enqueues its job, and returns the id.
 create or replace function posthorn.publish_schedule(t posthorn.scheduled_tasks, scheduled_for timestamptz)
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language plpgsql as $$
 declare
   origin jsonb := jsonb_build_object('producer', 'scheduler', 'scheduledTaskId', t.task_id,
     'scheduledFor', to_char(scheduled_for at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'));
@@ -104,15 +91,11 @@ begin
   return posthorn.publish(t.namespace, t.event_type, t.payload, stream => t.stream, key => t.key,
     metadata => (t.metadata::jsonb || origin)::json);
 end $$;
-comment on function posthorn.publish_schedule(posthorn.scheduled_tasks, timestamptz) is
-  'Publishes the event of a schedule, or enqueues its job, and returns the id.';
 
 create or replace function posthorn.run_schedule_now(namespace text, name text)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   t posthorn.scheduled_tasks := posthorn.schedule_named(namespace, name);
@@ -121,14 +104,12 @@ begin
   return posthorn.publish_schedule(t, posthorn.now());
 end $$;
 comment on function posthorn.run_schedule_now(text, text) is
-  'Publishes the event of a schedule or enqueues its job now, also while it is paused, and returns the id. The schedule''s times stay.';
+  'admin: Publishes the event of a schedule or enqueues its job now, also while it is paused, and returns the id. The schedule''s times stay.';
 
 create or replace function posthorn.run_scheduled_task(task uuid, only_if_due boolean default false)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   today timestamptz;
@@ -160,4 +141,4 @@ begin
   return id;
 end $$;
 comment on function posthorn.run_scheduled_task(uuid, boolean) is
-  'Publishes the event of an active schedule, and returns its id. If the schedule is due, this is that run; otherwise it is an additional one, unless only_if_due.';
+  'admin: Publishes the event of an active schedule, and returns its id. If the schedule is due, this is that run; otherwise it is an additional one, unless only_if_due.';

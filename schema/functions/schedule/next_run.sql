@@ -5,8 +5,7 @@
 -- In these functions, moments are timestamps in UTC without a zone: adding a day adds 24 hours.
 
 create or replace function posthorn.next_run(cron_expression text, timezone text default 'UTC', after timestamptz default null)
-returns timestamptz
-language plpgsql stable security definer
+returns timestamptz language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -27,15 +26,14 @@ begin
   return case when at > start then at end;
 end $$;
 comment on function posthorn.next_run(text, text, timestamptz) is
-  'The next due time of a cron expression after a moment (default: now); null if there is none.';
+  'publisher: The next due time of a cron expression after a moment (default: now); null if there is none.';
 
 create or replace function posthorn.next_runs(
   cron_expression text,
   timezone text default 'UTC',
   after timestamptz default null,
   how_many int default 5
-) returns setof timestamptz
-language plpgsql stable security definer
+) returns setof timestamptz language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -47,13 +45,12 @@ begin
     return next due;
   end loop;
 end $$;
-comment on function posthorn.next_runs(text, text, timestamptz, int) is 'The next due times of a cron expression.';
+comment on function posthorn.next_runs(text, text, timestamptz, int) is
+  'publisher: The next due times of a cron expression.';
 
+-- The first moment after another, in UTC, at which a cron expression is due.
 create or replace function posthorn.next_time(c posthorn.cron, zone text, after timestamp)
-returns timestamp
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns timestamp language plpgsql stable as $$
 declare
   -- Near a change of the clock, local times that have passed may come again.
   wall timestamp := (after at time zone 'UTC') at time zone zone - posthorn.clock_change(after, zone);
@@ -74,21 +71,16 @@ begin
   end loop;
   return earliest;
 end $$;
-comment on function posthorn.next_time(posthorn.cron, text, timestamp) is
-  'The first moment after another, in UTC, at which a cron expression is due.';
 
+-- How far a time zone is ahead of UTC at a moment.
 create or replace function posthorn.clock_offset(moment timestamp, zone text)
-returns interval
-language sql stable parallel safe
+returns interval language sql stable parallel safe
 return (moment at time zone 'UTC') at time zone zone - moment;
-comment on function posthorn.clock_offset(timestamp, text) is 'How far a time zone is ahead of UTC at a moment.';
 
--- Looks no further from the moment than the size of the change.
+-- The change of a time zone's clock around a moment, if there is one. Looks no further from the moment than the size of
+-- the change.
 create or replace function posthorn.clock_change(moment timestamp, zone text)
-returns interval
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns interval language plpgsql stable as $$
 declare
   change interval := posthorn.clock_offset(moment + interval '24:00', zone) - posthorn.clock_offset(moment - interval '24:00', zone);
 begin
@@ -98,15 +90,11 @@ begin
   end if;
   return change;
 end $$;
-comment on function posthorn.clock_change(timestamp, text) is
-  'The change of a time zone''s clock around a moment, if there is one.';
 
--- For expressions with * in minute or hour the rules are different, see above.
+-- The moment, in UTC, at which the clock of a time zone shows a time; right after the gap if it never does, the first
+-- if it does twice. For expressions with * in minute or hour the rules are different, see above.
 create or replace function posthorn.wall_time(wall timestamp, zone text, wild boolean, after timestamp default '-infinity')
-returns timestamp
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns timestamp language plpgsql stable as $$
 declare
   plain timestamp := (wall at time zone zone) at time zone 'UTC';
   old interval;
@@ -129,14 +117,10 @@ begin
   end if;
   return posthorn.clock_changes_at(wall - new, wall - old, zone);
 end $$;
-comment on function posthorn.wall_time(timestamp, text, boolean, timestamp) is
-  'The moment, in UTC, at which the clock of a time zone shows a time; right after the gap if it never does, the first if it does twice.';
 
+-- The moment, to the second, at which the clock of a time zone changes between two others.
 create or replace function posthorn.clock_changes_at(before timestamp, after timestamp, zone text)
-returns timestamp
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns timestamp language plpgsql stable as $$
 declare
   new interval := posthorn.clock_offset(after, zone);
   middle timestamp;
@@ -151,14 +135,10 @@ begin
   end loop;
   return after;
 end $$;
-comment on function posthorn.clock_changes_at(timestamp, timestamp, text) is
-  'The moment, to the second, at which the clock of a time zone changes between two others.';
 
+-- The first minute after a time that a cron expression matches, in local time without changes of the clock.
 create or replace function posthorn.next_match(c posthorn.cron, after timestamp)
-returns timestamp
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns timestamp language plpgsql immutable as $$
 declare
   start timestamp := date_trunc('minute', after) + interval '1 minute';
   day date := posthorn.next_day(c, start::date);
@@ -181,14 +161,10 @@ begin
   minute := minute + posthorn.lowest_bit(c.minutes >> minute);
   return day + make_time(hour, minute, 0);
 end $$;
-comment on function posthorn.next_match(posthorn.cron, timestamp) is
-  'The first minute after a time that a cron expression matches, in local time without changes of the clock.';
 
+-- The first day that a cron expression matches, from a day on.
 create or replace function posthorn.next_day(c posthorn.cron, day date)
-returns date
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
+returns date language plpgsql immutable as $$
 declare
   month int;
   of_month int;
@@ -215,10 +191,8 @@ begin
   end loop;
   return day;
 end $$;
-comment on function posthorn.next_day(posthorn.cron, date) is 'The first day that a cron expression matches, from a day on.';
 
+-- The number of the lowest bit that is set.
 create or replace function posthorn.lowest_bit(bits bigint)
-returns int
-language sql immutable parallel safe
+returns int language sql immutable parallel safe
 return 64 - position('1' in (bits & -bits)::bit(64)::text);
-comment on function posthorn.lowest_bit(bigint) is 'The number of the lowest bit that is set.';

@@ -3,8 +3,7 @@
 -- due. tend fires those that a job leaves two minutes late.
 
 create or replace function posthorn.use_pg_cron(enabled boolean default true)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -34,23 +33,21 @@ exception when insufficient_privilege then
     using errcode = 'PH005', hint = format('As a superuser: grant usage on schema cron to %I;', current_user);
 end $$;
 comment on function posthorn.use_pg_cron(boolean) is
-  'Lets pg_cron run upkeep and schedules, and returns the job that calls tend; or ends that.';
+  'admin: Lets pg_cron run upkeep and schedules, and returns the job that calls tend; or ends that.';
 
 -- pg_cron serves all databases of a server, and a job's name is unique in it.
 create or replace function posthorn.pg_cron_job_name(database text default current_database())
-returns text
-language sql stable
+returns text language sql stable
 set search_path = pg_catalog, pg_temp
 return case when octet_length(database) <= 48 then 'posthorn_tend_' || database
   else 'posthorn_tend_' || left(database, 8) || '_' || md5(database) end;
-comment on function posthorn.pg_cron_job_name(text) is 'The name of the pg_cron job that calls tend in this database.';
+comment on function posthorn.pg_cron_job_name(text) is
+  'admin: The name of the pg_cron job that calls tend in this database.';
 
--- pg_cron does not know periods, single times and other time zones: tend fires those schedules.
+-- Gives a schedule its pg_cron job, if it can have one, or takes it away, and returns the job's id. pg_cron does not
+-- know periods, single times and other time zones: tend fires those schedules.
 create or replace function posthorn.schedule_by_pg_cron(t posthorn.scheduled_tasks, old_job bigint)
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language plpgsql as $$
 declare
   job bigint;
 begin
@@ -70,20 +67,16 @@ begin
   end if;
   return job;
 end $$;
-comment on function posthorn.schedule_by_pg_cron(posthorn.scheduled_tasks, bigint) is
-  'Gives a schedule its pg_cron job, if it can have one, or takes it away, and returns the job''s id.';
 
+-- A time zone in a form in which equal zones compare equal.
 create or replace function posthorn.pg_cron_zone(zone text)
-returns text
-language sql immutable parallel safe
+returns text language sql immutable parallel safe
 return case lower(zone) when 'gmt' then 'utc' else lower(zone) end;
-comment on function posthorn.pg_cron_zone(text) is 'A time zone in a form in which equal zones compare equal.';
 
 -- Some versions of pg_cron keep 63 bytes of a name, so the namespace and name of the schedule are cut, and never its
 -- id.
 create or replace function posthorn.pg_cron_job_name(t posthorn.scheduled_tasks)
-returns text
-language plpgsql stable
+returns text language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -99,14 +92,12 @@ begin
   end if;
   return format('%s_%s', name, t.task_id);
 end $$;
-comment on function posthorn.pg_cron_job_name(posthorn.scheduled_tasks) is 'The name of the pg_cron job of a schedule.';
+comment on function posthorn.pg_cron_job_name(posthorn.scheduled_tasks) is
+  'admin: The name of the pg_cron job of a schedule.';
 
--- The job, or pg_cron itself, may be gone already.
+-- Ends a pg_cron job. The job, or pg_cron itself, may be gone already.
 create or replace function posthorn.unschedule_by_pg_cron(job bigint)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   if job is not null then
     perform cron.unschedule(job);
@@ -114,20 +105,16 @@ begin
 exception when others then
   raise notice 'pg_cron job % is not ended: %', job, sqlerrm;
 end $$;
-comment on function posthorn.unschedule_by_pg_cron(bigint) is 'Ends a pg_cron job.';
 
+-- The time until which tend leaves a schedule to its pg_cron job.
 create or replace function posthorn.after_pg_cron(t posthorn.scheduled_tasks)
-returns timestamptz
-language sql stable
-set search_path = pg_catalog, pg_temp
+returns timestamptz language sql stable
 return case when t.job_id is not null then t.next_run_at + interval '2 minutes' end;
-comment on function posthorn.after_pg_cron(posthorn.scheduled_tasks) is
-  'The time until which tend leaves a schedule to its pg_cron job.';
 
--- After the row and not before, since an insert with a conflict may write no row.
+-- Trigger: keeps the pg_cron job of a schedule in step with it. After the row and not before, since an insert with a
+-- conflict may write no row.
 create or replace function posthorn.follow_scheduled_task()
-returns trigger
-language plpgsql security definer
+returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -144,7 +131,6 @@ begin
   end if;
   return null;
 end $$;
-comment on function posthorn.follow_scheduled_task() is 'Trigger: keeps the pg_cron job of a schedule in step with it.';
 
 create or replace trigger follow
 after insert or delete or update of namespace, name, cron_expression, timezone, active

@@ -11,8 +11,7 @@ create or replace function posthorn.schedule(
   key text default null,
   metadata json default '{}',
   active boolean default null
-) returns uuid
-language plpgsql security definer
+) returns uuid language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -36,7 +35,7 @@ begin
   return posthorn.keep_schedule(t);
 end $$;
 comment on function posthorn.schedule(text, text, text, text, json, text, text, text, text, json, boolean) is
-  'Makes a schedule, or changes the one of that name, and returns its id. A paused schedule stays paused unless active says otherwise.';
+  'publisher: Makes a schedule, or changes the one of that name, and returns its id. A paused schedule stays paused unless active says otherwise.';
 
 create or replace function posthorn.schedule_job(
   namespace text,
@@ -46,8 +45,7 @@ create or replace function posthorn.schedule_job(
   timezone text default 'UTC',
   catch_up text default 'once',
   active boolean default null
-) returns uuid
-language plpgsql security definer
+) returns uuid language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -73,14 +71,12 @@ begin
   return posthorn.keep_schedule(t);
 end $$;
 comment on function posthorn.schedule_job(text, text, text, jsonb, text, text, boolean) is
-  'Makes a schedule that enqueues a job, or changes the one of that name, and returns its id. The fields of job are those of enqueue_many, without run_at.';
+  'publisher: Makes a schedule that enqueues a job, or changes the one of that name, and returns its id. The fields of job are those of enqueue_many, without run_at.';
 
+-- Makes a schedule, or changes the one of that name, and returns its id; active null leaves it as it is.
 create or replace function posthorn.keep_schedule(t posthorn.scheduled_tasks)
-returns uuid
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+returns uuid language plpgsql
+set enable_seqscan = off set jit = off
 as $$
 declare
   task uuid;
@@ -103,16 +99,10 @@ begin
   end loop;
   return task;
 end $$;
-comment on function posthorn.keep_schedule(posthorn.scheduled_tasks) is
-  'Makes a schedule, or changes the one of that name, and returns its id; active null leaves it as it is.';
 
+-- Changes the schedule of that name, if it differs, and returns its id; null if there is none.
 create or replace function posthorn.change_schedule(t posthorn.scheduled_tasks)
-returns uuid
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
+returns uuid language plpgsql as $$
 declare
   old posthorn.scheduled_tasks;
 begin
@@ -128,15 +118,11 @@ begin
   end if;
   return old.task_id;
 end $$;
-comment on function posthorn.change_schedule(posthorn.scheduled_tasks) is
-  'Changes the schedule of that name, if it differs, and returns its id; null if there is none.';
 
 create or replace function posthorn.unschedule(namespace text, name text)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -145,14 +131,13 @@ begin
   where t.namespace = unschedule.namespace and t.name = unschedule.name;
   return found;
 end $$;
-comment on function posthorn.unschedule(text, text) is 'Deletes a schedule, and returns whether there was one.';
+comment on function posthorn.unschedule(text, text) is
+  'publisher: Deletes a schedule, and returns whether there was one.';
 
 create or replace function posthorn.pause_schedule(namespace text, name text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   task uuid := (posthorn.schedule_named(namespace, name)).task_id;
@@ -160,14 +145,13 @@ begin
   update posthorn.scheduled_tasks t set active = false
   where t.active and t.task_id = task;
 end $$;
-comment on function posthorn.pause_schedule(text, text) is 'Pauses a schedule: it publishes nothing until it is resumed.';
+comment on function posthorn.pause_schedule(text, text) is
+  'admin: Pauses a schedule: it publishes nothing until it is resumed.';
 
 create or replace function posthorn.resume_schedule(namespace text, name text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 declare
   task uuid := (posthorn.schedule_named(namespace, name)).task_id;
@@ -176,14 +160,12 @@ begin
   where not t.active and t.task_id = task;
 end $$;
 comment on function posthorn.resume_schedule(text, text) is
-  'Lets a paused schedule go on with its next time; missed times are not made up for.';
+  'admin: Lets a paused schedule go on with its next time; missed times are not made up for.';
 
+-- The schedule with a name; an error if there is none.
 create or replace function posthorn.schedule_named(namespace text, name text)
-returns posthorn.scheduled_tasks
-language plpgsql stable security definer
+returns posthorn.scheduled_tasks language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   t posthorn.scheduled_tasks;
@@ -197,12 +179,11 @@ begin
   end if;
   return t;
 end $$;
-comment on function posthorn.schedule_named(text, text) is 'The schedule with a name; an error if there is none.';
 
--- So plain inserts and updates of scheduled_tasks do the same as the functions.
+-- Trigger: checks a schedule and plans its next time. So plain inserts and updates of scheduled_tasks do the same as
+-- the functions.
 create or replace function posthorn.plan_scheduled_task()
-returns trigger
-language plpgsql security definer
+returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -226,13 +207,10 @@ begin
   new.not_before := posthorn.after_pg_cron(new);
   return new;
 end $$;
-comment on function posthorn.plan_scheduled_task() is 'Trigger: checks a schedule and plans its next time.';
 
+-- Raises the error in a schedule, if there is one.
 create or replace function posthorn.check_scheduled_task(t posthorn.scheduled_tasks)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   perform posthorn.check_name(t.name, 'the name of a schedule', 'Name it after what becomes due, such as invoices.');
   if (t.catch_up in ('skip', 'once', 'all')) is not true then
@@ -254,7 +232,6 @@ begin
     perform posthorn.namespace_id(t.namespace);
   end if;
 end $$;
-comment on function posthorn.check_scheduled_task(posthorn.scheduled_tasks) is 'Raises the error in a schedule, if there is one.';
 
 create or replace trigger plan
 before insert or update of namespace, name, cron_expression, event_type, payload, timezone, active, catch_up, stream, key, metadata, job

@@ -2,8 +2,7 @@
 -- checked here. No error contains a payload.
 
 create or replace function posthorn.sealed_with(payload json)
-returns bigint
-language plpgsql immutable
+returns bigint language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -25,13 +24,11 @@ begin
   return nullif((get_byte(head, 1)::bigint << 24) + (get_byte(head, 2) << 16) + (get_byte(head, 3) << 8) + get_byte(head, 4), 0);
 end $$;
 comment on function posthorn.sealed_with(json) is
-  'The version of the key with which a payload was sealed, by its form; null if it is not sealed.';
+  'admin: The version of the key with which a payload was sealed, by its form; null if it is not sealed.';
 
+-- Refuses a payload for a confidential stream that is not sealed with a key of it.
 create or replace function posthorn.check_sealed(namespace_id int, stream text, payload json)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   found_version bigint := posthorn.sealed_with(payload);
 begin
@@ -46,17 +43,12 @@ begin
       using errcode = 'PH005', constraint = 'sealed_key', hint = 'Seal it again, with the key that the stream has now.';
   end if;
 end $$;
-comment on function posthorn.check_sealed(int, text, json) is
-  'Refuses a payload for a confidential stream that is not sealed with a key of it.';
 
+-- Raises that a stream takes sealed payloads only.
 create or replace function posthorn.refuse_plaintext(stream text)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 begin
   raise exception 'stream % is confidential: it takes sealed payloads only', quote_literal(stream)
     using errcode = 'PH005', constraint = 'sealed_payload',
       hint = 'Publish with a program that seals: Config.Seal in Go; posthorn publish or posthorn serve, with --seal-key; see docs/sealing.md.';
 end $$;
-comment on function posthorn.refuse_plaintext(text) is 'Raises that a stream takes sealed payloads only.';

@@ -9,8 +9,7 @@
 
 -- A pattern is no name. A condition that has the name as a text is about that stream.
 create or replace function posthorn.named_streams(conditions_sql text, params jsonb, streams text[])
-returns text[]
-language sql immutable
+returns text[] language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
   select array(
@@ -20,12 +19,11 @@ as $$
       else strpos(conditions_sql, quote_literal(x)) > 0 or strpos(coalesce(params, '{}')::text, to_json(x)::text) > 0 end)
 $$;
 comment on function posthorn.named_streams(text, jsonb, text[]) is
-  'The streams, of some, whose names a filter or a condition has.';
+  'admin: The streams, of some, whose names a filter or a condition has.';
 
 -- wholly is false for a thing that exists for the caller, and whose errors may be about events that do not.
 create or replace function posthorn.hidden_things(namespace text, streams text[])
-returns table (kind text, name text, of_group text, wholly boolean)
-language plpgsql stable security definer
+returns table (kind text, name text, of_group text, wholly boolean) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
@@ -79,11 +77,10 @@ begin
     select 'import', i.name, null, i.wholly from i where i.wholly or i.may_read;
 end $$;
 comment on function posthorn.hidden_things(text, text[]) is
-  'The things of a namespace that do not exist for a caller who may not read some streams, and those whose errors may be about such streams.';
+  'consumer: The things of a namespace that do not exist for a caller who may not read some streams, and those whose errors may be about such streams.';
 
 create or replace function posthorn.is_hidden(namespace text, streams text[], kind text, name text, of_group text default null)
-returns boolean
-language sql stable security definer
+returns boolean language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(is_hidden.streams, '{}') <> '{}' and exists (
@@ -93,12 +90,11 @@ as $$
       or h.kind = 'group' and h.name = is_hidden.of_group))
 $$;
 comment on function posthorn.is_hidden(text, text[], text, text, text) is
-  'Whether a thing does not exist for a caller who may not read some streams.';
+  'admin: Whether a thing does not exist for a caller who may not read some streams.';
 
 -- The same error for a thing that is hidden and for one that does not exist.
 create or replace function posthorn.check_seen(namespace text, streams text[], kind text, name text, of_group text default null)
-returns void
-language plpgsql stable security definer
+returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -126,12 +122,11 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_seen(text, text[], text, text, text) is
-  'Raises that a thing does not exist, if there is none of that name or a caller who may not read some streams does not see it.';
+  'admin: Raises that a thing does not exist, if there is none of that name or a caller who may not read some streams does not see it.';
 
 -- The answer must differ from that for a name that is free. It does not say of what the name is, nor of which stream.
 create or replace function posthorn.check_name_free(namespace text, streams text[], kind text, name text, of_group text default null)
-returns void
-language plpgsql stable security definer
+returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -141,12 +136,11 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_name_free(text, text[], text, text, text) is
-  'Raises that a name cannot be used, if it is that of a thing that a caller who may not read some streams does not see.';
+  'admin: Raises that a name cannot be used, if it is that of a thing that a caller who may not read some streams does not see.';
 
 -- For the audit log, which keeps them with the entry: a thing may be gone when the entry is read.
 create or replace function posthorn.streams_of(namespace text, kind text, name text, of_group text default null)
-returns text[]
-language plpgsql stable security definer
+returns text[] language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -181,11 +175,11 @@ begin
               select z #>> '{}' from jsonb_path_query(coalesce(y.params->'stream', '[]'), 'lax $[*]') z)) = '{}') end)
     end;
 end $$;
-comment on function posthorn.streams_of(text, text, text, text) is 'The streams whose names a thing has: who may not read one of them does not see the thing.';
+comment on function posthorn.streams_of(text, text, text, text) is
+  'admin: The streams whose names a thing has: who may not read one of them does not see the thing.';
 
 create or replace function posthorn.hidden_handlers(namespace text, streams text[])
-returns table (group_id int, subscription text)
-language sql stable security definer
+returns table (group_id int, subscription text) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select g.id, case when h.kind <> 'group' then h.name end
@@ -194,4 +188,4 @@ as $$
   where h.wholly and h.kind in ('group', 'subscription', 'webhook')
 $$;
 comment on function posthorn.hidden_handlers(text, text[]) is
-  'The hidden groups, without a subscription, and the hidden subscriptions and webhooks of others: see hidden_things.';
+  'consumer: The hidden groups, without a subscription, and the hidden subscriptions and webhooks of others: see hidden_things.';

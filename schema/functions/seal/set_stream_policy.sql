@@ -6,8 +6,7 @@ create or replace function posthorn.set_stream_policy(
   encryption_alg text default null,
   kms_key_id text default null,
   dek_rotation_days int default null
-) returns void
-language plpgsql security definer
+) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -48,14 +47,12 @@ begin
   perform posthorn.note_active_key(ns, set_stream_policy.stream);
 end $$;
 comment on function posthorn.set_stream_policy(text, text, text, text, text, int) is
-  'Sets who may read and publish to a stream over HTTP: open to every token of the namespace, restricted to tokens that name it, or confidential, which is restricted and takes sealed payloads only. Arguments that are left out get their defaults.';
+  'admin: Sets who may read and publish to a stream over HTTP: open to every token of the namespace, restricted to tokens that name it, or confidential, which is restricted and takes sealed payloads only. Arguments that are left out get their defaults.';
 
+-- Raises the error in a policy, if there is one.
 create or replace function posthorn.check_stream_policy(
   stream text, security_level text, encryption_alg text, kms_key_id text, dek_rotation_days int
-) returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+) returns void language plpgsql stable as $$
 begin
   perform posthorn.check_name(stream, 'stream', 'Shorten it, or use the key for what varies per entity.');
   if (security_level in ('open', 'restricted', 'confidential')) is not true then
@@ -79,14 +76,11 @@ begin
       using errcode = 'PH005', hint = 'Publish secrets to a stream with a name of its own, and make that confidential.';
   end if;
 end $$;
-comment on function posthorn.check_stream_policy(text, text, text, text, int) is 'Raises the error in a policy, if there is one.';
 
--- Such sources would fail unseen from now on, so they must be removed first.
+-- Raises that a source inside the database publishes plaintext to a stream, if there is one. Such sources would fail
+-- unseen from now on, so they must be removed first.
 create or replace function posthorn.refuse_plaintext_sources(namespace text, stream text)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   found_name text;
   n bigint;
@@ -114,12 +108,9 @@ begin
       using errcode = 'PH002', hint = 'Wait for them, or cancel_delayed: see posthorn.delayed.';
   end if;
 end $$;
-comment on function posthorn.refuse_plaintext_sources(text, text) is
-  'Raises that a source inside the database publishes plaintext to a stream, if there is one.';
 
 create or replace function posthorn.confidential_streams(namespace text, streams text[] default null, max_streams int default null)
-returns setof text
-language plpgsql stable security definer
+returns setof text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -133,22 +124,21 @@ begin
     limit confidential_streams.max_streams;
 end $$;
 comment on function posthorn.confidential_streams(text, text[], int) is
-  'The streams of a namespace whose payloads must be sealed; of some streams, or all.';
+  'publisher: The streams of a namespace whose payloads must be sealed; of some streams, or all.';
 
 create or replace function posthorn.restricted_streams(namespace text)
-returns setof text
-language sql stable security definer
+returns setof text language sql stable security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   select p.stream_name from posthorn.stream_policies p
   where p.namespace_id = posthorn.namespace_id(restricted_streams.namespace) and p.security_level <> 'open'
   order by p.stream_name;
 end;
-comment on function posthorn.restricted_streams(text) is 'The streams of a namespace that only tokens which name them may read.';
+comment on function posthorn.restricted_streams(text) is
+  'admin: The streams of a namespace that only tokens which name them may read.';
 
 create or replace function posthorn.group_streams(namespace text, group_name text, streams text[])
-returns setof text
-language plpgsql stable security definer
+returns setof text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -165,16 +155,14 @@ begin
     order by x;
 end $$;
 comment on function posthorn.group_streams(text, text, text[]) is
-  'The streams, of some, whose events a group may hand out: all of them, unless each of its subscriptions asks for other streams.';
+  'admin: The streams, of some, whose events a group may hand out: all of them, unless each of its subscriptions asks for other streams.';
 
 -- These stay in the group whatever its subscriptions ask for later, and any event can be published to a
 -- subscription.
 create or replace function posthorn.held_streams(namespace text, group_name text, streams text[], subscription text default null)
-returns setof text
-language plpgsql stable security definer
+returns setof text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -194,14 +182,12 @@ begin
     order by s.name;
 end $$;
 comment on function posthorn.held_streams(text, text, text[], text) is
-  'The streams, of some, of which a group has failed events, direct messages or dead letters; for one of its subscriptions, without the dead letters.';
+  'admin: The streams, of some, of which a group has failed events, direct messages or dead letters; for one of its subscriptions, without the dead letters.';
 
 create or replace function posthorn.lease_streams(namespace text, lease bigint, streams text[])
-returns setof text
-language sql stable security definer
+returns setof text language sql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 begin atomic
   select distinct s.name from posthorn.stream_names s
   where s.namespace_id = posthorn.namespace_id(lease_streams.namespace) and s.name = any (lease_streams.streams)
@@ -213,4 +199,4 @@ begin atomic
   order by s.name;
 end;
 comment on function posthorn.lease_streams(text, bigint, text[]) is
-  'The streams, of some, of which a lease has failed events or direct messages.';
+  'admin: The streams, of some, of which a lease has failed events or direct messages.';

@@ -4,8 +4,7 @@
 create or replace function posthorn.load_stream_keys(namespace text, stream text)
 returns table (
   last_version int, new_keeper text, rotate_after interval, key_version int, age interval, retired boolean, keeper text, key bytea
-)
-language plpgsql stable security definer
+) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -26,13 +25,11 @@ begin
     order by k.version;
 end $$;
 comment on function posthorn.load_stream_keys(text, text) is
-  'The wrapped keys of a stream, each with the settings for newer keys; one row without a key if there is none.';
+  'publisher, consumer: The wrapped keys of a stream, each with the settings for newer keys; one row without a key if there is none.';
 
+-- Locks the policy of a confidential stream, so that its keys are changed by one transaction at a time.
 create or replace function posthorn.lock_stream_keys(namespace_id int, stream text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   perform from posthorn.stream_policies p
   where p.namespace_id = lock_stream_keys.namespace_id and p.stream_name = lock_stream_keys.stream
@@ -43,12 +40,9 @@ begin
       using errcode = 'PH005', hint = 'Make it so: posthorn streams set STREAM --level confidential.';
   end if;
 end $$;
-comment on function posthorn.lock_stream_keys(int, text) is
-  'Locks the policy of a confidential stream, so that its keys are changed by one transaction at a time.';
 
 create or replace function posthorn.add_stream_key(namespace text, stream text, version bigint, keeper text, key bytea)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -77,13 +71,11 @@ begin
   perform posthorn.note_active_key(ns, add_stream_key.stream);
 end $$;
 comment on function posthorn.add_stream_key(text, text, bigint, text, bytea) is
-  'Adds the next key of a confidential stream, wrapped.';
+  'publisher: Adds the next key of a confidential stream, wrapped.';
 
+-- Writes into the policy of a confidential stream which key seals: the last one, unless it is destroyed.
 create or replace function posthorn.note_active_key(namespace_id int, stream text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 begin
   update posthorn.stream_policies p
   set active_key_version = active.version
@@ -96,12 +88,9 @@ begin
   where p.namespace_id = note_active_key.namespace_id and p.stream_name = note_active_key.stream
     and p.security_level = 'confidential' and p.active_key_version is distinct from active.version;
 end $$;
-comment on function posthorn.note_active_key(int, text) is
-  'Writes into the policy of a confidential stream which key seals: the last one, unless it is destroyed.';
 
 create or replace function posthorn.use_stream_key(namespace text, stream text, version bigint, n bigint)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -122,12 +111,11 @@ begin
   return total;
 end $$;
 comment on function posthorn.use_stream_key(text, text, bigint, bigint) is
-  'Counts messages that a key may have sealed, and returns their total.';
+  'publisher: Counts messages that a key may have sealed, and returns their total.';
 
 -- The next process that looks at the keys makes the new one; processes look every few minutes.
 create or replace function posthorn.rotate_stream_key(namespace text, stream text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -139,11 +127,10 @@ begin
   update posthorn.stream_keys k set retired_at = posthorn.now()
   where k.namespace_id = ns and k.stream_name = rotate_stream_key.stream and k.key is not null and k.retired_at is null;
 end $$;
-comment on function posthorn.rotate_stream_key(text, text) is 'Lets a confidential stream have a new key.';
+comment on function posthorn.rotate_stream_key(text, text) is 'admin: Lets a confidential stream have a new key.';
 
 create or replace function posthorn.shred_stream_keys(namespace text, stream text, up_to int default null)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -168,13 +155,12 @@ begin
   return n;
 end $$;
 comment on function posthorn.shred_stream_keys(text, text, int) is
-  'Destroys the keys of a stream for good, up to a version or all of them, and returns how many. Payloads that they sealed are unreadable from then on, everywhere.';
+  'admin: Destroys the keys of a stream for good, up to a version or all of them, and returns how many. Payloads that they sealed are unreadable from then on, everywhere.';
 
 create or replace function posthorn.list_stream_keys(namespace text, stream text)
 returns table (
   version int, created_at timestamptz, age interval, keeper text, used bigint, retired_at timestamptz, destroyed_at timestamptz
-)
-language plpgsql stable security definer
+) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -187,4 +173,4 @@ begin
     where k.namespace_id = ns and k.stream_name = list_stream_keys.stream
     order by k.version;
 end $$;
-comment on function posthorn.list_stream_keys(text, text) is 'The keys of a stream, without the key material.';
+comment on function posthorn.list_stream_keys(text, text) is 'admin: The keys of a stream, without the key material.';

@@ -1,8 +1,6 @@
+-- Raises the error in the settings of a webhook, if there is one.
 create or replace function posthorn.check_webhook_settings(settings jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   wrong text;
 begin
@@ -37,13 +35,10 @@ begin
   perform posthorn.check_webhook_url(settings->>'url');
   perform posthorn.check_webhook_headers(settings->'headers');
 end $$;
-comment on function posthorn.check_webhook_settings(jsonb) is 'Raises the error in the settings of a webhook, if there is one.';
 
+-- Raises the error in the periods of a webhook, if there is one.
 create or replace function posthorn.check_webhook_periods(settings jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   d text;
 begin
@@ -58,14 +53,10 @@ begin
     end if;
   end loop;
 end $$;
-comment on function posthorn.check_webhook_periods(jsonb) is 'Raises the error in the periods of a webhook, if there is one.';
 
--- A password in it would show wherever the address does.
+-- Raises the error in the address of a webhook, if there is one. A password in it would show wherever the address does.
 create or replace function posthorn.check_webhook_url(url text)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   wrong text := case
     when octet_length(url) > 2000 then 'is longer than 2000 bytes'
@@ -82,13 +73,10 @@ begin
       hint = 'Write it like https://example.com/hooks. What proves who sends goes into headers, and each request is signed.';
   end if;
 end $$;
-comment on function posthorn.check_webhook_url(text) is 'Raises the error in the address of a webhook, if there is one.';
 
+-- Raises the error in the headers of a webhook, if there is one.
 create or replace function posthorn.check_webhook_headers(headers jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   wrong text;
 begin
@@ -113,4 +101,3 @@ begin
     raise exception '%', wrong using errcode = 'PH004', hint = 'For instance {"Authorization": "Bearer …"}.';
   end if;
 end $$;
-comment on function posthorn.check_webhook_headers(jsonb) is 'Raises the error in the headers of a webhook, if there is one.';

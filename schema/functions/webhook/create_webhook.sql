@@ -2,8 +2,7 @@
 -- namespace share the group: the log is read, and its events matched, once for all of them.
 
 create or replace function posthorn.create_webhook(namespace text, name text, settings jsonb)
-returns text
-language plpgsql security definer
+returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -35,11 +34,10 @@ begin
   return secret;
 end $$;
 comment on function posthorn.create_webhook(text, text, jsonb) is
-  'Makes a webhook, and returns its secret, which nothing shows again. settings: url, filter (as in subscribe), headers, body (cloudevents or payload), batch, gzip, order (none or key), concurrency, rate, timeout, delays, disable_after (a period or never), secret.';
+  'admin: Makes a webhook, and returns its secret, which nothing shows again. settings: url, filter (as in subscribe), headers, body (cloudevents or payload), batch, gzip, order (none or key), concurrency, rate, timeout, delays, disable_after (a period or never), secret.';
 
 create or replace function posthorn.change_webhook(namespace text, name text, settings jsonb)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -62,14 +60,12 @@ begin
   end if;
 end $$;
 comment on function posthorn.change_webhook(text, text, jsonb) is
-  'Changes the settings of a webhook that are given; the others stay.';
+  'admin: Changes the settings of a webhook that are given; the others stay.';
 
--- Under the lock of the namespace, the second of two callers finds the group of the first.
+-- The group of the webhooks of a namespace, made if it is new. Under the lock of the namespace, the second of two
+-- callers finds the group of the first.
 create or replace function posthorn.webhook_group(namespace text)
-returns posthorn.groups
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.groups language plpgsql as $$
 #variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(webhook_group.namespace);
@@ -87,13 +83,10 @@ begin
   end if;
   return g;
 end $$;
-comment on function posthorn.webhook_group(text) is 'The group of the webhooks of a namespace, made if it is new.';
 
+-- The webhook with a name; an error if there is none.
 create or replace function posthorn.webhook_named(namespace text, name text)
-returns posthorn.webhooks
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.webhooks language plpgsql stable as $$
 #variable_conflict use_column
 declare
   w posthorn.webhooks;
@@ -107,26 +100,19 @@ begin
   end if;
   return w;
 end $$;
-comment on function posthorn.webhook_named(text, text) is 'The webhook with a name; an error if there is none.';
 
--- The group first, then rows: claims and stop_subscriptions take locks in that order.
+-- The webhook with a name, with the lock of its group: the process that leads records nothing meanwhile. The group
+-- first, then rows: claims and stop_subscriptions take locks in that order.
 create or replace function posthorn.locked_webhook(namespace text, name text)
-returns posthorn.webhooks
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.webhooks language plpgsql as $$
 begin
   perform posthorn.lock_group((posthorn.webhook_named(namespace, name)).group_id);
   return posthorn.webhook_named(namespace, name);
 end $$;
-comment on function posthorn.locked_webhook(text, text) is
-  'The webhook with a name, with the lock of its group: the process that leads records nothing meanwhile.';
 
+-- Makes or changes the subscription of a webhook.
 create or replace function posthorn.subscribe_webhook(namespace text, name text, filter jsonb)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 declare
   unknown text[] := array(select k from jsonb_object_keys(filter) k where k not in ('conditions_sql', 'params'));
 begin
@@ -142,13 +128,10 @@ begin
     perform posthorn.put_subscription(namespace, 'webhooks', name, filter->>'conditions_sql', coalesce(filter->'params', '{}'), null);
   end if;
 end $$;
-comment on function posthorn.subscribe_webhook(text, text, jsonb) is 'Makes or changes the subscription of a webhook.';
 
+-- Writes the settings of a webhook that are given. One that is to get other requests than before begins anew.
 create or replace function posthorn.put_webhook(w posthorn.webhooks, settings jsonb)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   was posthorn.webhooks := w;
@@ -174,24 +157,17 @@ begin
     perform posthorn.note_webhook_change(w.group_id);
   end if;
 end $$;
-comment on function posthorn.put_webhook(posthorn.webhooks, jsonb) is
-  'Writes the settings of a webhook that are given. One that is to get other requests than before begins anew.';
 
+-- The headers of a webhook, with their values.
 create or replace function posthorn.webhook_headers(webhook_id int)
-returns jsonb
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns jsonb language sql stable as $$
   select coalesce(jsonb_object_agg(h.name, h.secret), '{}')
   from posthorn.webhook_secrets h where h.webhook_id = webhook_headers.webhook_id and h.kind = 'header'
 $$;
-comment on function posthorn.webhook_headers(int) is 'The headers of a webhook, with their values.';
 
+-- A webhook with the settings that are given; the others stay.
 create or replace function posthorn.configured_webhook(w posthorn.webhooks, settings jsonb)
-returns posthorn.webhooks
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.webhooks language plpgsql stable as $$
 begin
   w.url := coalesce(settings->>'url', w.url);
   w.body := coalesce(settings->>'body', w.body);
@@ -213,15 +189,11 @@ begin
   end if;
   return w;
 end $$;
-comment on function posthorn.configured_webhook(posthorn.webhooks, jsonb) is
-  'A webhook with the settings that are given; the others stay.';
 
--- Events that were set aside without an order cannot be brought into one; the other way round is easy.
+-- Prepares what a webhook is owed for another order. Events that were set aside without an order cannot be brought into
+-- one; the other way round is easy.
 create or replace function posthorn.reorder_webhook(w posthorn.webhooks)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 begin
   if w.ordering = 'key' and exists (select from posthorn.retries r where r.group_id = w.group_id and r.subscription = w.name) then
@@ -231,20 +203,16 @@ begin
   update posthorn.retries r set slot = null
   where r.group_id = w.group_id and r.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255);
 end $$;
-comment on function posthorn.reorder_webhook(posthorn.webhooks) is 'Prepares what a webhook is owed for another order.';
 
 -- An ordered webhook has 256 slots. Keys that share one wait for each other.
 create or replace function posthorn.webhook_slot(webhook_id int, slot bigint)
-returns bigint
-language sql immutable parallel safe
+returns bigint language sql immutable parallel safe
 return webhook_id * 256::bigint + slot;
-comment on function posthorn.webhook_slot(int, bigint) is 'A slot of an ordered webhook among the slots of its group.';
+comment on function posthorn.webhook_slot(int, bigint) is
+  'admin: A slot of an ordered webhook among the slots of its group.';
 
+-- Lets the process that leads the webhooks of a group read them again.
 create or replace function posthorn.note_webhook_change(group_id int)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   update posthorn.webhook_groups g set version = g.version + 1 where g.group_id = note_webhook_change.group_id
 $$;
-comment on function posthorn.note_webhook_change(int) is 'Lets the process that leads the webhooks of a group read them again.';

@@ -2,8 +2,7 @@
 -- it is enabled, catch_up makes retries of the events that it missed, as far as the log still has them.
 
 create or replace function posthorn.disable_webhook(namespace text, name text, reason text default null)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -15,14 +14,11 @@ begin
   perform posthorn.stop_webhook(w, coalesce(nullif(disable_webhook.reason, ''), 'disabled by an operator'));
 end $$;
 comment on function posthorn.disable_webhook(text, text, text) is
-  'Sends nothing more to a webhook until it is enabled. What it is owed stays, and what it misses is remembered for as long as the log has it.';
+  'admin: Sends nothing more to a webhook until it is enabled. What it is owed stays, and what it misses is remembered for as long as the log has it.';
 
--- The caller has the lock of the group.
+-- Disables a webhook, and publishes an event that says so. The caller has the lock of the group.
 create or replace function posthorn.stop_webhook(w posthorn.webhooks, reason text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   s posthorn.subscriptions;
@@ -41,14 +37,12 @@ begin
     perform posthorn.publish(ns, 'posthorn.webhook.disabled', json_build_object('webhook', w.name, 'reason', stop_webhook.reason), stream => told, key => w.name);
   end if;
 end $$;
-comment on function posthorn.stop_webhook(posthorn.webhooks, text) is 'Disables a webhook, and publishes an event that says so.';
 
--- Only readers of each restricted stream that a webhook names may learn of it; the database cannot seal.
+-- The stream of an event about a webhook: default, or the restricted stream that the webhook names; null if it names
+-- several, or a confidential one. Only readers of each restricted stream that a webhook names may learn of it; the
+-- database cannot seal.
 create or replace function posthorn.webhook_stream(namespace text, s posthorn.subscriptions)
-returns text
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language sql stable as $$
   select case
     when count(*) = 0 then 'default'
     when count(*) = 1 and min(p.security_level) = 'restricted' then min(p.stream_name) end
@@ -56,12 +50,9 @@ as $$
   where p.namespace_id = posthorn.namespace_id(webhook_stream.namespace) and p.security_level <> 'open'
     and posthorn.named_streams(s.conditions_sql, s.params, array[p.stream_name]) <> '{}'
 $$;
-comment on function posthorn.webhook_stream(text, posthorn.subscriptions) is
-  'The stream of an event about a webhook: default, or the restricted stream that the webhook names; null if it names several, or a confidential one.';
 
 create or replace function posthorn.enable_webhook(namespace text, name text)
-returns void
-language plpgsql security definer
+returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -73,44 +64,34 @@ begin
   perform posthorn.renew_webhook(w);
 end $$;
 comment on function posthorn.enable_webhook(text, text) is
-  'Lets a webhook go on with what it is owed, and with the events that it missed. An endpoint that fails is tried at once.';
+  'admin: Lets a webhook go on with what it is owed, and with the events that it missed. An endpoint that fails is tried at once.';
 
--- Requests that are out belong to the generation before. Their failures count neither for the new one nor for their
--- events, which are sent again.
+-- Lets a webhook begin anew: how its endpoint did before is forgotten, and it is tried at once. Requests that are out
+-- belong to the generation before. Their failures count neither for the new one nor for their events, which are sent
+-- again.
 create or replace function posthorn.renew_webhook(w posthorn.webhooks)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   update posthorn.webhooks x
   set generation = x.generation + 1, failing_since = null, failures = 0, rests_until = null, last_error = null
   where x.id = w.id;
   select posthorn.note_webhook_change(w.group_id)
 $$;
-comment on function posthorn.renew_webhook(posthorn.webhooks) is
-  'Lets a webhook begin anew: how its endpoint did before is forgotten, and it is tried at once.';
 
--- While their group was paused no request was made, so that time is none in which every request has failed.
+-- Begins anew to count for how long webhooks fail, after a pause of their group. While their group was paused no
+-- request was made, so that time is none in which every request has failed.
 create or replace function posthorn.resume_webhooks(group_id int)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   select posthorn.change_lead(g.group_id) from posthorn.webhook_groups g where g.group_id = resume_webhooks.group_id;
   update posthorn.webhooks w
   set generation = w.generation + 1, failing_since = case when w.failing_since is not null then posthorn.now() end
   where w.group_id = resume_webhooks.group_id;
   select posthorn.note_webhook_change(resume_webhooks.group_id)
 $$;
-comment on function posthorn.resume_webhooks(int) is
-  'Begins anew to count for how long webhooks fail, after a pause of their group.';
 
 create or replace function posthorn.delete_webhook(namespace text, name text)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -122,4 +103,4 @@ begin
   return owed;
 end $$;
 comment on function posthorn.delete_webhook(text, text) is
-  'Removes a webhook with the events that it is owed, and returns how many those were. Its dead letters stay.';
+  'admin: Removes a webhook with the events that it is owed, and returns how many those were. Its dead letters stay.';

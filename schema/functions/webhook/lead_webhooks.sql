@@ -1,6 +1,5 @@
 create or replace function posthorn.webhook_namespaces()
-returns table (group_id bigint, namespace text)
-language sql stable security definer
+returns table (group_id bigint, namespace text) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   select x.group_id::bigint, n.namespace
@@ -10,17 +9,16 @@ begin atomic
   where exists (select from posthorn.webhooks w where w.group_id = x.group_id)
   order by n.namespace;
 end;
-comment on function posthorn.webhook_namespaces() is 'The namespaces that have webhooks, and the groups of those.';
+comment on function posthorn.webhook_namespaces() is
+  'admin: The namespaces that have webhooks, and the groups of those.';
 
 -- Like lead_relay: exactly one process leads, until a deadline that it keeps moving. So limits and order hold without
 -- a write for each request.
 create or replace function posthorn.lead_webhooks(
   group_id bigint, owner text, lease_for interval, epoch bigint default null, out term bigint, out leader text
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -61,23 +59,19 @@ begin
   returning x.epoch, x.owner into lead_webhooks.term, lead_webhooks.leader;
 end $$;
 comment on function posthorn.lead_webhooks(bigint, text, interval, bigint) is
-  'Takes the lead of the webhooks of a namespace, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
+  'admin: Takes the lead of the webhooks of a namespace, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
 
--- A lead changes hands under the lock of the group and this one. The process that leads records under this one alone,
--- shared: so it need not wait until the next window is taken, and a window not until its commit has reached the disk.
+-- Waits until the process that leads some webhooks records nothing, and keeps it from that. A lead changes hands under
+-- the lock of the group and this one. The process that leads records under this one alone, shared: so it need not wait
+-- until the next window is taken, and a window not until its commit has reached the disk.
 create or replace function posthorn.change_lead(group_id int)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
+returns void language sql
 return pg_advisory_xact_lock(posthorn.lock_class('webhook'), group_id);
-comment on function posthorn.change_lead(int) is 'Waits until the process that leads some webhooks records nothing, and keeps it from that.';
 
--- As with relays, a lead ends when the server crashes: see hold_lead.
+-- Refuses a process that does not lead some webhooks any more; otherwise it leads until the transaction ends. As with
+-- relays, a lead ends when the server crashes: see hold_lead.
 create or replace function posthorn.hold_webhooks(group_id bigint, owner text, epoch bigint)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   l posthorn.webhook_groups;
@@ -94,15 +88,11 @@ begin
         hint = 'Stop sending, and ask for the lead again.';
   end if;
 end $$;
-comment on function posthorn.hold_webhooks(bigint, text, bigint) is
-  'Refuses a process that does not lead some webhooks any more; otherwise it leads until the transaction ends.';
 
 create or replace function posthorn.resign_webhooks(group_id bigint, owner text, epoch bigint)
-returns boolean
-language plpgsql security definer
+returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -117,17 +107,14 @@ begin
   return true;
 end $$;
 comment on function posthorn.resign_webhooks(bigint, text, bigint) is
-  'Gives the lead of some webhooks back, so that another process leads at once; returns whether it was held.';
+  'admin: Gives the lead of some webhooks back, so that another process leads at once; returns whether it was held.';
 
+-- Lets the process that leads the webhooks of a group that was moved begin anew.
 create or replace function posthorn.restart_webhooks(g posthorn.groups)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   select posthorn.change_lead(x.group_id) from posthorn.webhook_groups x where x.group_id = g.id;
   update posthorn.webhook_groups x set epoch = x.epoch + 1, updated_at = posthorn.now() where x.group_id = g.id
 $$;
-comment on function posthorn.restart_webhooks(posthorn.groups) is 'Lets the process that leads the webhooks of a group that was moved begin anew.';
 
 -- With the secrets: so it is for the process that leads, and for no other.
 create or replace function posthorn.webhook_endpoints(group_id bigint, owner text, epoch bigint)
@@ -135,8 +122,7 @@ returns table (
   id int, name text, url text, body text, batch int, gzip boolean, ordered boolean, concurrency int, rate float8, timeout interval,
   headers jsonb, secrets text[], failures int, rests boolean, disabled boolean, catching_up boolean, version bigint,
   generation int
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -157,17 +143,13 @@ begin
     where w.group_id = webhook_endpoints.group_id;
 end $$;
 comment on function posthorn.webhook_endpoints(bigint, text, bigint) is
-  'The webhooks of a group with their secrets and headers, for the process that leads.';
+  'admin: The webhooks of a group with their secrets and headers, for the process that leads.';
 
 create or replace function posthorn.look_at_webhooks(
   group_id bigint, owner text, epoch bigint, out version bigint, out resting int[], out owing int[]
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -203,4 +185,4 @@ begin
           where r.group_id = look_at_webhooks.group_id and r.slot is null and r.subscription = n.subscription and r.due_at <= at offset 0)));
 end $$;
 comment on function posthorn.look_at_webhooks(bigint, text, bigint) is
-  'For the process that leads: the version of the settings, the webhooks that rest, and those that may be owed an event that is due.';
+  'admin: For the process that leads: the version of the settings, the webhooks that rest, and those that may be owed an event that is due.';

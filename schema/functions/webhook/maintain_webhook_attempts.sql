@@ -1,8 +1,8 @@
--- A day of the delivery log is a partition, so that old ones are dropped and not deleted row by row. sweep calls it
--- once a minute.
+-- Makes the next days of the delivery log of webhooks, and drops those past webhook_attempts_retention_period; returns
+-- how many. A day of the delivery log is a partition, so that old ones are dropped and not deleted row by row. sweep
+-- calls it once a minute.
 create or replace function posthorn.maintain_webhook_attempts()
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 set timezone = 'UTC'
@@ -41,14 +41,11 @@ begin
     where x.at <= posthorn.now() - posthorn.setting('webhook_attempts_retention_period')::interval limit 10000));
   return n;
 end $$;
-comment on function posthorn.maintain_webhook_attempts() is
-  'Makes the next days of the delivery log of webhooks, and drops those past webhook_attempts_retention_period; returns how many.';
 
--- Under the exclusive lock, so that no other session is making a plan that lacks the new partition.
+-- Makes one day of the delivery log, unless it is there. Under the exclusive lock, so that no other session is making a
+-- plan that lacks the new partition.
 create or replace function posthorn.make_webhook_day(day date)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
+returns boolean language plpgsql
 set timezone = 'UTC'
 as $$
 declare
@@ -64,4 +61,3 @@ begin
   execute format('create table posthorn.%I partition of posthorn.webhook_attempts for values from (%L) to (%L)', name, day, day + 1);
   return true;
 end $$;
-comment on function posthorn.make_webhook_day(date) is 'Makes one day of the delivery log, unless it is there.';

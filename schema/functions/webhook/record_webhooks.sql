@@ -4,8 +4,7 @@ create or replace function posthorn.record_webhooks(group_id bigint, owner text,
 returns table (webhook_id int, failures int, rests boolean, disabled boolean, dead int, generation int)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -56,15 +55,13 @@ begin
     where w.id = any (well) or troubled and w.id in (select x.webhook from unnest(results) x where x.outcome <> 'delivered');
 end $$;
 comment on function posthorn.record_webhooks(bigint, text, bigint, jsonb) is
-  'Records what has become of events, and ends the windows that are done, for the process that leads: {"results": [a posthorn.webhook_result, …], "windows": [[lease, attempt], …]}. Returns how the webhooks are doing that have failed, or work again.';
+  'admin: Records what has become of events, and ends the windows that are done, for the process that leads: {"results": [a posthorn.webhook_result, …], "windows": [[lease, attempt], …]}. Returns how the webhooks are doing that have failed, or work again.';
 
--- A webhook that was renewed while a request was out has not failed yet. The event is tried again, and the request counts
--- as no attempt.
+-- Results, with failed requests of an earlier generation of their webhook as if they had not been made. A webhook that
+-- was renewed while a request was out has not failed yet. The event is tried again, and the request counts as no
+-- attempt.
 create or replace function posthorn.without_late_failures(results posthorn.webhook_result[])
-returns posthorn.webhook_result[]
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.webhook_result[] language plpgsql stable as $$
 declare
   late int;
 begin
@@ -78,14 +75,10 @@ begin
   end loop;
   return results;
 end $$;
-comment on function posthorn.without_late_failures(posthorn.webhook_result[]) is
-  'Results, with failed requests of an earlier generation of their webhook as if they had not been made.';
 
+-- Writes the delivery log.
 create or replace function posthorn.log_webhook_attempts(results posthorn.webhook_result[])
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   insert into posthorn.webhook_attempts (at, event_id, webhook_id, attempt, duration_ms, status, outcome, request_id, error, excerpt)
   select posthorn.now() - make_interval(secs => x.duration_ms / 1000.0), x.event, x.webhook,
     x.attempts + case x.outcome when 'aside' then 1 else 0 end, x.duration_ms, x.status,
@@ -99,13 +92,10 @@ as $$
   from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
   where x.request_id is not null
 $$;
-comment on function posthorn.log_webhook_attempts(posthorn.webhook_result[]) is 'Writes the delivery log.';
 
+-- Makes dead letters of events that webhooks do not get, and returns the webhook of each.
 create or replace function posthorn.bury_for_webhooks(l posthorn.leases, results posthorn.webhook_result[])
-returns int[]
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns int[] language sql as $$
   with dead as materialized (
     select w.id, w.name, x.*
     from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
@@ -117,16 +107,12 @@ as $$
   )
   select array_agg(d.id) from dead d cross join buried
 $$;
-comment on function posthorn.bury_for_webhooks(posthorn.leases, posthorn.webhook_result[]) is
-  'Makes dead letters of events that webhooks do not get, and returns the webhook of each.';
 
--- What was not tried is due at once, or when its time has come. What has failed waits as long as its webhook says, and
--- up to a fifth longer, so that what failed together does not come together.
+-- Makes retries of events that webhooks are still to get. What was not tried is due at once, or when its time has come.
+-- What has failed waits as long as its webhook says, and up to a fifth longer, so that what failed together does not
+-- come together.
 create or replace function posthorn.keep_for_webhooks(l posthorn.leases, results posthorn.webhook_result[])
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language sql as $$
   insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, story)
   select w.group_id, x.event, w.name, x.attempts - case x.outcome when 'gone' then 1 else 0 end,
     posthorn.now() + greatest(
@@ -141,17 +127,12 @@ as $$
       story = case when excluded.story is null then retries.story else posthorn.next_chapter(retries.story, excluded.story->0) end
     where excluded.error is not null -- otherwise a window of an earlier leader has come again
 $$;
-comment on function posthorn.keep_for_webhooks(posthorn.leases, posthorn.webhook_result[]) is
-  'Makes retries of events that webhooks are still to get.';
 
--- From five failures in a row on, an endpoint rests between two requests, for up to a minute. An endpoint that refuses
--- a single event is alive. Answers to an earlier generation of a webhook change nothing, also if it was renewed while
--- this waited for its row.
+-- Notes which endpoints fail, lets them rest, and returns those that work again. From five failures in a row on, an
+-- endpoint rests between two requests, for up to a minute. An endpoint that refuses a single event is alive. Answers to
+-- an earlier generation of a webhook change nothing, also if it was renewed while this waited for its row.
 create or replace function posthorn.note_webhook_health(results posthorn.webhook_result[])
-returns int[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns int[] language plpgsql as $$
 #variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
@@ -175,13 +156,10 @@ begin
   where x.id = f.webhook and (x.generation <> f.generation) is not true and f.times > 0;
   return well;
 end $$;
-comment on function posthorn.note_webhook_health(posthorn.webhook_result[]) is
-  'Notes which endpoints fail, lets them rest, and returns those that work again.';
 
+-- What answers say about each generation of a webhook: whether its endpoint is alive, and how often it has failed.
 create or replace function posthorn.answers_by_webhook(results posthorn.webhook_result[])
-returns table (webhook int, generation int, alive boolean, times int, error text, wait interval)
-language sql stable
-set search_path = pg_catalog, pg_temp
+returns table (webhook int, generation int, alive boolean, times int, error text, wait interval) language sql stable
 begin atomic
   with answers as (
     select y.*, y.outcome = 'failed' and y.request_id is not null as failed, y.outcome = 'delivered' or y.outcome = 'rejected' and y.status is not null as alive
@@ -191,18 +169,12 @@ begin atomic
     max(make_interval(secs => y.wait_ms / 1000.0)) filter (where y.failed)
   from answers y group by y.webhook, y.generation;
 end;
-comment on function posthorn.answers_by_webhook(posthorn.webhook_result[]) is
-  'What answers say about each generation of a webhook: whether its endpoint is alive, and how often it has failed.';
 
+-- The webhooks whose endpoints have failed again and for too long, or say that they are gone.
 create or replace function posthorn.hopeless_webhooks(results posthorn.webhook_result[])
-returns int[]
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns int[] language sql stable as $$
   select array_agg(distinct w.id)
   from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
   where x.request_id is not null
     and (x.outcome = 'gone' or x.outcome = 'failed' and w.failing_since <= posthorn.now() - w.disable_after)
 $$;
-comment on function posthorn.hopeless_webhooks(posthorn.webhook_result[]) is
-  'The webhooks whose endpoints have failed again and for too long, or say that they are gone.';

@@ -1,6 +1,5 @@
 create or replace function posthorn.test_webhook(namespace text, name text)
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -15,13 +14,11 @@ begin
     json_strip_nulls(json_build_object('webhook', named, 'message', 'This is a test. Nothing has happened.')));
 end $$;
 comment on function posthorn.test_webhook(text, text) is
-  'Sends an event of type posthorn.webhook.test to one webhook, whatever its filter, and returns the event''s id.';
+  'admin: Sends an event of type posthorn.webhook.test to one webhook, whatever its filter, and returns the event''s id.';
 
+-- The webhook with a name; an error if it is disabled.
 create or replace function posthorn.enabled_webhook(namespace text, name text)
-returns posthorn.webhooks
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns posthorn.webhooks language plpgsql stable as $$
 #variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.webhook_named(enabled_webhook.namespace, enabled_webhook.name);
@@ -32,15 +29,12 @@ begin
   end if;
   return w;
 end $$;
-comment on function posthorn.enabled_webhook(text, text) is 'The webhook with a name; an error if it is disabled.';
 
 -- Its filter is not asked: an operator who names an event wants it sent.
 create or replace function posthorn.redeliver_webhook(namespace text, name text, events bigint[], hidden_streams text[] default '{}')
-returns bigint
-language plpgsql security definer
+returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -72,4 +66,4 @@ begin
   return cardinality(wanted);
 end $$;
 comment on function posthorn.redeliver_webhook(text, text, bigint[], text[]) is
-  'Sends events to a webhook again, now, whether it has had them or not and whatever its filter; returns how many.';
+  'admin: Sends events to a webhook again, now, whether it has had them or not and whatever its filter; returns how many.';

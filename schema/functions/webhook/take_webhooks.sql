@@ -1,13 +1,9 @@
 -- First the windows that an earlier leader left, in their order, then the log. It writes nothing when there is nothing.
 create or replace function posthorn.take_webhooks(
   group_id bigint, owner text, epoch bigint, max_events int, lease_for interval, out lease bigint, out attempt int
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -62,7 +58,7 @@ begin
   take_webhooks.attempt := taken.attempt;
 end $$;
 comment on function posthorn.take_webhooks(bigint, text, bigint, int, interval) is
-  'The next window of the log for the webhooks of a namespace, for the process that leads them; webhook_events returns its events. Null: there is nothing to do.';
+  'admin: The next window of the log for the webhooks of a namespace, for the process that leads them; webhook_events returns its events. Null: there is nothing to do.';
 
 -- Payloads of restricted and confidential streams are for the webhooks that name the stream: a pattern is not enough,
 -- and neither is a condition. Names are looked up in the state of before the match: a webhook that was made since, under
@@ -71,11 +67,9 @@ create or replace function posthorn.webhook_events(lease bigint, attempt int, ma
 returns table (
   event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json, published_at timestamptz,
   slot int, webhooks int[], version bigint
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -102,12 +96,12 @@ begin
     order by e.event_id;
 end $$;
 comment on function posthorn.webhook_events(bigint, int, int) is
-  'The events of a window that webhooks want, in order, each with these and its slot among ordered ones; and the version of the settings.';
+  'admin: The events of a window that webhooks want, in order, each with these and its slot among ordered ones; and the version of the settings.';
 
+-- Whether a stream is neither restricted nor confidential.
 create or replace function posthorn.is_open(namespace_id int, stream text)
 returns boolean
 language plpgsql stable -- not sql, which would plan anew at every call
-set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
@@ -115,7 +109,6 @@ begin
     select from posthorn.stream_policies p
     where p.namespace_id = is_open.namespace_id and p.stream_name = is_open.stream and p.security_level <> 'open');
 end $$;
-comment on function posthorn.is_open(int, text) is 'Whether a stream is neither restricted nor confidential.';
 
 create or replace function posthorn.due_webhooks(
   group_id bigint, owner text, epoch bigint, webhook_ids int[], rooms int[], held_by int[], held bigint[],
@@ -123,13 +116,9 @@ create or replace function posthorn.due_webhooks(
 ) returns table (
   webhook_id int, event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, attempts int, slot bigint, withheld boolean, due_at timestamptz
-)
-language plpgsql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -158,22 +147,16 @@ begin
     where s.stopped_at is null and (w.rests_until > at) is not true;
 end $$;
 comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], int[], bigint[], timestamptz[]) is
-  'What some webhooks are owed and is due, as many events of each as it has room, but for those that the process that leads holds already. Without a time, the log has dropped the event. For webhooks without an order, due_from says what the process has passed.';
+  'admin: What some webhooks are owed and is due, as many events of each as it has room, but for those that the process that leads holds already. Without a time, the log has dropped the event. For webhooks without an order, due_from says what the process has passed.';
 
+-- The events that one webhook is owed and are due, but for some: oldest first, or those of each slot in order.
 -- An ordered webhook gets the head of each slot, up to the first event that is not due, and only events from before
 -- all windows that are not settled: those may have earlier events of the slot.
 --
 -- While a transaction holds its snapshot, events that were delivered stay in the index, in front of the others. due_from
 -- passes over them. Of slots, only as many are searched as needed, from a random one on.
 create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], due_from timestamptz, at timestamptz)
-returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz)
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-as $$
+returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz) language plpgsql stable as $$
 #variable_conflict use_column
 declare
   most int := case when w.failures >= 5 then 1 else due_for_webhook.room end; -- one that fails is only probed
@@ -215,14 +198,12 @@ begin
     end loop;
   end loop;
 end $$;
-comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz, timestamptz) is
-  'The events that one webhook is owed and are due, but for some: oldest first, or those of each slot in order.';
 
+-- The first events that an ordered webhook is owed in some of its slots and that are due, so many of each slot, slot by
+-- slot.
 create or replace function posthorn.due_in_slots(
   w posthorn.webhooks, first int, last int, most int, per_slot int, held bigint[], settled bigint, at timestamptz
-) returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz)
-language plpgsql stable
-as $$
+) returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz) language plpgsql stable as $$
 #variable_conflict use_column
 declare
   last_slot constant bigint := posthorn.webhook_slot(w.id, due_in_slots.last);
@@ -248,5 +229,3 @@ begin
       order by d.event_id limit due_in_slots.per_slot) h
     limit due_in_slots.most;
 end $$;
-comment on function posthorn.due_in_slots(posthorn.webhooks, int, int, int, int, bigint[], bigint, timestamptz) is
-  'The first events that an ordered webhook is owed in some of its slots and that are due, so many of each slot, slot by slot.';

@@ -1,20 +1,14 @@
 -- Secrets are those of Standard Webhooks: whsec_ and 24 to 64 bytes in base64 for HMAC-SHA256; whsk_ and the 64 bytes of
 -- a private key for ed25519, whose second half is the public key.
 
--- Each uuid has 122 random bits from the operating system.
+-- A new secret for HMAC. Each uuid has 122 random bits from the operating system.
 create or replace function posthorn.new_webhook_secret()
-returns text
-language sql volatile
-set search_path = pg_catalog, pg_temp
+returns text language sql volatile
 return 'whsec_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64');
-comment on function posthorn.new_webhook_secret() is 'A new secret for HMAC.';
 
--- No error quotes it.
+-- Adds a secret to a webhook, or raises the error in it. No error quotes it.
 create or replace function posthorn.add_webhook_secret(webhook_id int, secret text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   bytes bytea;
@@ -35,11 +29,9 @@ begin
     regexp_replace(add_webhook_secret.secret, '\s', '', 'g'),
     case when add_webhook_secret.secret like 'whsk\_%' then 'whpk_' || encode(substr(bytes, 33), 'base64') end);
 end $$;
-comment on function posthorn.add_webhook_secret(int, text) is 'Adds a secret to a webhook, or raises the error in it.';
 
 create or replace function posthorn.rotate_webhook_secret(namespace text, name text, secret text default null, keep_old interval default '1 day')
-returns text
-language plpgsql security definer
+returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
@@ -60,4 +52,4 @@ begin
   return fresh;
 end $$;
 comment on function posthorn.rotate_webhook_secret(text, text, text, interval) is
-  'Gives a webhook a new secret, and returns it. Requests are signed with the old one too, until keep_old has passed.';
+  'admin: Gives a webhook a new secret, and returns it. Requests are signed with the old one too, until keep_old has passed.';

@@ -25,7 +25,7 @@ begin
     order by d.reason, d.cause, d.id limit 1000) x;
 end $$;
 comment on function posthorn.owed_to_webhook(posthorn.webhooks, int) is
-  'The events that a webhook is owed, the oldest of them, and its dead letters; counted up to 1,000 of each kind.';
+  'admin: The events that a webhook is owed, the oldest of them, and its dead letters; counted up to 1,000 of each kind.';
 
 -- Where as many rows as are counted were found, a column says that there may be more.
 create or replace view posthorn.webhook_status as
@@ -63,11 +63,9 @@ create or replace function posthorn.list_webhook_attempts(namespace text, filter
 returns table (
   id bigint, webhook text, event_id bigint, attempt int, at timestamptz, duration_ms int, status int, outcome text,
   error text, excerpt text, request_id text
-)
-language plpgsql stable security definer
+) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -104,13 +102,11 @@ begin
     order by 1 desc limit most;
 end $$;
 comment on function posthorn.list_webhook_attempts(text, jsonb, text[]) is
-  'The delivery log of a webhook, or of an event, newest first. filter: webhook, event, failed, before (an id), limit (100, at most 1000).';
+  'admin: The delivery log of a webhook, or of an event, newest first. filter: webhook, event, failed, before (an id), limit (100, at most 1000).';
 
+-- Raises the error in a filter of attempts, if there is one.
 create or replace function posthorn.check_attempt_filter(filter jsonb)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql stable as $$
 declare
   wrong text;
 begin
@@ -134,4 +130,3 @@ begin
     raise exception '%', wrong using errcode = 'PH004', hint = 'Name a webhook or an event: {"webhook": "crm"} or {"event": 7}; further fields are failed, before and limit.';
   end if;
 end $$;
-comment on function posthorn.check_attempt_filter(jsonb) is 'Raises the error in a filter of attempts, if there is one.';

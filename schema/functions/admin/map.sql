@@ -1,0 +1,18 @@
+-- What keeps an installation going, and who may do what.
+--
+-- Tables
+--   config                          settings; update the value
+--   nodes, node_handlers            processes, and what each can handle
+--   api_tokens                      tokens of the HTTP API, by hash
+--   audit                           actions of people
+--   ticks                           snapshots with their times: for seek, and for finding the partitions to read
+--   uncrashed, moves, cluster, log_origin   notice a crash, a restore, and a log that was moved
+--   migrations, schema_version      the version of this schema
+--   node_status (view)
+--
+-- Flow
+--   tend, four times a second from every process: tick, deliver_delayed, fire_schedules, return_jobs, and once a minute sweep
+--   register_node ──► touch_node_heartbeat ──► remove_node
+--   notice_restore ──► move_numbers: ids that may have left the database are never given again
+--   create_token, grant_token, find_token ──► api_tokens
+--   roles.sql grants: the comment of a function begins with the roles that may execute it

@@ -1,0 +1,14 @@
+-- Archives: groups whose events are written to object storage, and their way back.
+--
+-- Tables
+--   archives, archive_streams            the group; who writes each stream
+--   archive_parts                        events that were read and are not in a segment yet
+--   archive_segments, archive_days       objects, decided before they are written; a manifest for each day
+--   archive_replays, archive_restores    events on their way back
+--   archive_status, archive_stream_status, archiver_leases, stream_leases (views)
+--
+-- Flow
+--   plan_archive ──► archive_parts ──► archive_segments
+--   lease_archive_stream ──► unwritten_segment, segment_events ──► the object ──► finish_segment ──► finish_day
+--   begin_replay ──► replay_to_group or replay_to_stream ──► end_replay
+--   begin_restore ──► restore_events ──► end_restore       into an empty log

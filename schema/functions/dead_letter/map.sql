@@ -1,0 +1,12 @@
+-- Dead letters: events that failed for good, and what people do with them.
+--
+-- Tables
+--   dead_letters   whole events, with the error and the story of their attempts; those that were discarded stay for a while
+--
+-- Flow
+--   bury (room group) ──► dead_letters
+--   dead_letter_ids               the one place that reads a filter; all functions below take the same filter
+--     list_dead_letters, brief_dead_letters, count_dead_letters, dead_letter_reasons
+--     redrive ──► retries         again, with new attempts; redrive_edited with another payload
+--     discard ──► recover         out of sight and back; sweep_discarded deletes them at last
+--     purge                       deletes them now

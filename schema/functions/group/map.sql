@@ -1,0 +1,22 @@
+-- Groups: cursors over the log, the batches that workers hold, and the events that failed.
+--
+-- Tables
+--   groups      a name and a policy: order, attempts, delays, batch size
+--   cursors     how far each group has read: a ledger, of which the row with the highest n counts
+--   leases      batches of events: in flight (with a worker and a deadline), given back, or waiting for their turn
+--   retries     events that failed and will be handed out again; also those of publish_to
+--   stretches   the parts of the log that a group has read: a row for its start, and one for each seek
+--   group_status, oldest_transaction (views)
+--
+-- Flow: one claim, take_next, under the lock of the group
+--   1. claim_expired    a lease whose deadline has passed; after two silent workers it is split
+--   2. claim_retries    retries that are due
+--   3. next_window      moves the cursor over the next part of the log: a lease, one row for up to a thousand events
+--      claim_slot       in its place for groups in order: cut makes a waiting lease for each slot, one in flight at a time
+--   listed_events, lease_events ──► the events of a lease; filtered_events if the group has subscriptions
+--
+--   settle ──► end_lease ──► the lease is deleted: done, with one delete for the whole batch
+--      └► settle_failures ──► retries, or dead_letters after the last attempt (bury)
+--   extend keeps a lease, release gives it back, settle_until ends a part of it, seek moves the cursor
+--
+-- (lease, attempt) fences every late answer: a lease that was handed out again has a higher attempt.

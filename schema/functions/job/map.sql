@@ -1,0 +1,22 @@
+-- Jobs: work that waits for a worker. A job is written once; the rest of its life is narrow rows.
+--
+-- Tables, by the state of a job
+--   enqueued_jobs                 every job, as it was enqueued; in partitions by month
+--   waiting_jobs                  due later
+--   ready_jobs                    may be taken: a row for each tag, in the order in which they are
+--   parked_jobs                   held back by a tag that is paused or at its limit
+--   running_jobs                  with a worker, and until when
+--   retried_jobs, job_log_entries earlier attempts
+--   finished_jobs                 completed, failed for good or cancelled
+--   job_keys                      keys under which no second job is enqueued
+--   job_limits, running_tags, job_starts, job_openings       limits of tags: the limit, and what counts against it
+--   job_hints                     where a look for jobs found one when looking from the beginning had become slow
+--   jobs, job_log (views)
+--
+-- Flow
+--   enqueue ──► enqueued_jobs ──► ready_jobs or waiting_jobs ──(promote_jobs)──► ready_jobs
+--   claim_jobs ──► pick_jobs ──► take_ready_jobs ──► running_jobs
+--        └► pick_within_limits ──► park_jobs ──► parked_jobs ──(open_job_tags)──► ready_jobs
+--   complete_job, fail_job, snooze_job, cancel_job ──► finished_jobs, or back to waiting_jobs
+--   a worker that is silent ──► expire_jobs ──► back to ready_jobs
+--   reset_job brings a job back that has ended

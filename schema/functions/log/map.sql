@@ -1,0 +1,21 @@
+-- The log: events, streams, namespaces, and how transactions and readers see them.
+--
+-- Tables
+--   namespaces, stream_names (streams: one row a name)     what every event belongs to
+--   events           the log itself, in partitions by time; rows are never changed or deleted
+--   delayed          events that are due later; tend publishes them
+--   dedup_keys       keys that were published under lately
+--   push_triggers, table_changes (views)                   the tables whose changes are published
+--   partitions, partition_bounds, event_log (views)        looks at the log
+--   config is in the room admin; ticks, snapshots with their times, are written by tend
+--
+-- Flow
+--   publish ──► events                 plain events: one insert
+--      └► publish_with_care            all others: delayed, deduplicated, with tags, to streams with a policy
+--   publish_many, publish_batch        many at once; publish_in_turn shares one commit among callers
+--   publish_to ──► retries             for one group, outside the log
+--   read_log, read_events              after a cursor: in the order of transactions, so that no event is missed
+--   await_news                         sleeps until a transaction has ended that a reader may have to read
+--   maintain_events_table              makes partitions ahead, drops those that are past retention and owed to nobody
+--
+-- A cursor is a snapshot of Postgres: "seen are the transactions that had ended then". docs/log.md explains it.

@@ -1,0 +1,181 @@
+-- What is wrong with an installation, and what to do. Each check reads a bounded number of rows: never the log, and at
+-- most some thousand rows of a table that grows with the backlog.
+
+create or replace function posthorn.doctor(
+  deadline interval default '10 seconds', of_namespace text default null, hidden_streams text[] default '{}'
+) returns table (   level text, "check" text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint,   examined_at timestamptz ) language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  began constant timestamptz := clock_timestamp();
+  name text;
+begin
+  if of_namespace is not null then
+    perform posthorn.namespace_id(of_namespace);
+  end if;
+  foreach name in array array[
+    'settings', 'roles', 'cluster', 'held-back log', 'partitions', 'upkeep', 'groups', 'projections', 'subscriptions',
+    'relays', 'webhooks', 'archives', 'imports', 'jobs', 'failed jobs', 'schedules', 'bloat', 'confidential streams']
+  loop
+    if clock_timestamp() - began > doctor.deadline then
+      return query select 'warn', name, null::text, null::text,
+        'not examined: the other checks took ' || posthorn.in_words(clock_timestamp() - began),
+        'give it more time: select * from posthorn.doctor(''1 minute'')', 1::bigint, false, 0::bigint, posthorn.now();
+      continue;
+    end if;
+    begin
+      return query
+        select f.level, name, f.namespace, f.subject, f.found, f.advice, f.things, f.failing, f.size, posthorn.now()
+        from posthorn.findings(name, of_namespace, hidden_streams) f;
+    exception when others then -- the other checks still help
+      return query select 'fail', name, null::text, null::text, 'could not be examined: ' || sqlerrm,
+        'run it as the owner of the schema, or as a role with posthorn_admin', 1::bigint, false, 0::bigint, posthorn.now();
+    end;
+  end loop;
+end $$;
+comment on function posthorn.doctor(interval, text, text[]) is
+  'admin: Examines the installation, or with a namespace what concerns it. Level ok: nothing to do; warn: it works, but not for long, not fast or not safely; fail: it does not work, or loses events. A row is about as many things as it says: equal findings of a namespace are one. failing: something is tried now, and fails.';
+
+-- The row with level ok is for a check that has found nothing else. Of each kind of finding the ten worst namespaces are
+-- shown; with a namespace nothing is left out.
+create or replace function posthorn.findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
+returns table (level text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  with x as materialized (
+    select x.*, row_number() over () as n, bool_or(x.level <> 'ok') over () as trouble
+    from posthorn.seen_findings(findings.check_name, findings.of_namespace, findings.hidden_streams) x
+  ), f as materialized (
+    select x.level, x.namespace, x.alike, array_agg(x.subject order by x.n) as subjects, (array_agg(x.found order by x.n))[1] as worst,
+      (array_agg(x.advice order by x.n))[1] as advice, count(*) as things, bool_or(x.failing) as failing, coalesce(sum(x.size), 0)::bigint as size,
+      row_number() over (partition by x.level, x.alike order by bool_or(x.failing) desc, sum(x.size) desc nulls last, min(x.n)) as place
+    from x where (x.level <> 'ok') = x.trouble
+    group by x.level, x.namespace, x.alike, case when x.alike is null then x.n end
+  )
+  (select f.level, f.namespace, case when f.things = 1 then f.subjects[1] end,
+    case when f.things = 1 then f.worst
+      else format('%s %s in namespace %s: %s%s; the first: %s', f.things, f.alike, f.namespace, array_to_string(f.subjects[:5], ', '),
+        ' and ' || nullif(greatest(f.things - 5, 0), 0) || ' more', f.worst) end,
+    f.advice, f.things, f.failing, f.size
+  from f where f.alike is null or f.place <= 10
+  order by f.failing desc, f.size desc, f.place)
+  union all
+  select f.level, null, null, format('%s in %s more namespaces', f.alike, count(*)), 'look at one: select * from posthorn.doctor(of_namespace => ''NAME'')',
+    sum(f.things)::bigint, bool_or(f.failing), sum(f.size)::bigint
+  from f where f.alike is not null and f.place > 10 group by f.level, f.alike
+$$;
+comment on function posthorn.findings(text, text, text[]) is
+  'admin: The findings of one check: equal ones of a namespace are told as one, with the first five names.';
+
+-- The error of a relay, an import, a projection or a condition may be about an event that a caller may not see.
+create or replace function posthorn.seen_findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
+returns setof posthorn.finding language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  with h as materialized (
+    select x.name, bool_or(x.wholly) as wholly
+    from posthorn.hidden_things(seen_findings.of_namespace, seen_findings.hidden_streams) x
+    where seen_findings.hidden_streams <> '{}' and x.kind = case seen_findings.check_name
+      when 'subscriptions' then 'subscription' when 'webhooks' then 'webhook' when 'schedules' then 'schedule' when 'imports' then 'import'
+      when 'confidential streams' then 'stream' else 'group' end
+    group by x.name
+  )
+  select f.level, f.namespace, f.subject, case when w.withheld then w.told else f.found end, case when w.withheld then w.advice else f.advice end,
+    f.alike, f.failing, f.size
+  from posthorn.examine(seen_findings.check_name, seen_findings.of_namespace) f
+  left join h on h.name = f.subject and f.namespace = seen_findings.of_namespace
+  cross join lateral (
+    select case seen_findings.check_name
+        when 'groups' then false
+        when 'projections' then posthorn.stops_at(f.namespace, f.subject, seen_findings.hidden_streams)
+        else h.name is not null end as withheld,
+      format('%s of namespace %s is in trouble', posthorn.shell_word(f.subject), f.namespace) as told,
+      'the error may be about a restricted stream: a token that names those streams sees it' as advice) w
+  where h.wholly is not true
+$$;
+comment on function posthorn.seen_findings(text, text, text[]) is
+  'admin: The findings of one check that a caller who may not read some streams of a namespace sees.';
+
+create or replace function posthorn.stops_at(namespace text, projection text, streams text[])
+returns boolean language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select streams <> '{}' and exists (
+    select from posthorn.projections p
+    join posthorn.groups g on g.id = p.group_id
+    where g.namespace_id = posthorn.namespace_id(stops_at.namespace) and g.name = stops_at.projection and p.failed_event is not null
+      and (posthorn.event_stream(stops_at.namespace, g.id, p.failed_event) <> all (streams)) is not true)
+$$;
+comment on function posthorn.stops_at(text, text, text[]) is
+  'consumer: Whether the event that stops a projection may be of some streams.';
+
+create or replace function posthorn.examine(check_name text, of_namespace text default null)
+returns setof posthorn.finding language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  case check_name
+    when 'settings' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_settings() x;
+    when 'roles' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_roles() x;
+    when 'cluster' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_cluster() x;
+    when 'bloat' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_bloat() x;
+    when 'held-back log' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_transactions() x;
+    when 'partitions' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_partitions() x;
+    when 'upkeep' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_upkeep() x;
+    when 'groups' then return query select * from posthorn.examine_groups(of_namespace);
+    when 'projections' then return query select * from posthorn.examine_projections(of_namespace);
+    when 'subscriptions' then return query select * from posthorn.examine_subscriptions(of_namespace);
+    when 'relays' then return query select * from posthorn.examine_writers('relay', of_namespace);
+    when 'webhooks' then return query select * from posthorn.examine_webhooks(of_namespace);
+    when 'archives' then return query select * from posthorn.examine_writers('archive', of_namespace);
+    when 'imports' then return query select * from posthorn.examine_imports(of_namespace);
+    when 'jobs' then return query select * from posthorn.examine_jobs(of_namespace);
+    when 'failed jobs' then return query select * from posthorn.examine_failed_jobs(of_namespace);
+    when 'schedules' then return query select * from posthorn.examine_schedules(of_namespace);
+    when 'confidential streams' then return query select * from posthorn.examine_sealing(of_namespace);
+    else raise 'there is no check %', to_json(check_name) using errcode = 'PH004';
+  end case;
+end $$;
+comment on function posthorn.examine(text, text) is
+  'admin: All findings of one check, those with trouble first, the worst of each kind first.';
+
+create or replace function posthorn.in_words(period interval)
+returns text language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when s >= 172800 then round(s / 86400.0) || ' days'
+    when s >= 3570 then (s + 30) / 3600 || 'h' || coalesce(nullif((s + 30) / 60 % 60, 0) || 'm', '')
+    when s >= 60 then s / 60 || 'm' || coalesce(nullif(s % 60, 0) || 's', '')
+    else s || 's'
+  end
+  from round(extract(epoch from period)) r cross join lateral (select r::bigint) x (s)
+$$;
+comment on function posthorn.in_words(interval) is 'admin: A period as people say it: 12s, 5m, 3h5m, 9 days.';
+
+create or replace function posthorn.counted(n bigint, noun text, most bigint default null)
+returns text language sql immutable parallel safe
+return case when n >= most then 'at least ' else '' end || n || ' ' || noun || case when n = 1 then '' else 's' end;
+comment on function posthorn.counted(bigint, text, bigint) is
+  'admin: A number of things: 1 event, 7 events, or at least the most that was counted.';
+
+create or replace function posthorn.shell_word(name text)
+returns text language sql immutable parallel safe
+return case when name ~ '^[[:alnum:]_./:@%+,=-]+$' then name else '''' || replace(name, '''', '''\''''') || '''' end;
+comment on function posthorn.shell_word(text) is 'admin: A name as a shell reads it: in quotes if it needs them.';
+
+create or replace function posthorn.command_line(namespace text, command text, variadic names text[])
+returns text language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select format('posthorn --namespace %s %s %s', posthorn.shell_word(command_line.namespace), command_line.command,
+    -- A name that begins with a hyphen would be taken for a flag.
+    case when bool_or(n like '-%') then '-- ' else '' end || string_agg(posthorn.shell_word(n), ' ' order by nth))
+  from unnest(command_line.names) with ordinality u (n, nth)
+$$;
+comment on function posthorn.command_line(text, text, text[]) is
+  'admin: A command with names as its arguments, to be copied into a shell.';

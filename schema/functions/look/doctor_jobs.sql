@@ -1,0 +1,187 @@
+-- For each namespace, tag and priority the first ready job: the index finds the next such group by one step.
+create or replace function posthorn.first_ready_jobs(of_namespace text default null)
+returns table (namespace_id int, tag text, rank int, due_at timestamptz) language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+  with recursive among as materialized (
+    select min(n.id) as first, max(n.id) as last from posthorn.namespaces n where of_namespace is null or n.namespace = of_namespace
+  ), f as (
+    (select r.namespace_id, r.tag, r.rank, r.due_at from posthorn.ready_jobs r
+    where r.namespace_id between (select a.first from among a) and (select a.last from among a)
+    order by r.namespace_id, r.tag, r.rank, r.due_at limit 1)
+    union all
+    select n.* from f cross join lateral (
+      select r.namespace_id, r.tag, r.rank, r.due_at from posthorn.ready_jobs r
+      where (r.namespace_id, r.tag, r.rank) > (f.namespace_id, f.tag, f.rank) and r.namespace_id <= (select a.last from among a)
+      order by r.namespace_id, r.tag, r.rank, r.due_at limit 1) n
+  )
+  select * from f limit 10000
+$$;
+comment on function posthorn.first_ready_jobs(text) is
+  'admin: The longest due job of each namespace, tag and priority.';
+
+-- Jobs that have been due for 5 minutes and that a worker could take: no tag of theirs is paused or at its limit. Of each
+-- namespace the hundred tags and priorities are looked at that are due longest, and of each the first hundred jobs.
+create or replace function posthorn.untaken_jobs(of_namespace text default null)
+returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz) language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+  with full_tags as materialized (
+    select l.namespace_id, l.tag from posthorn.job_limits l where posthorn.tag_room(l, posthorn.now()) <= 0
+  ), late as materialized (
+    select f.*
+    from (
+      select x.*, row_number() over (partition by x.namespace_id order by x.due_at) as nth
+      from posthorn.first_ready_jobs(of_namespace) x where x.due_at < posthorn.now() - interval '5 minutes') f
+    where f.nth <= 100
+  )
+  select late.namespace_id, late.tag, sum(r.jobs)::bigint, min(r.due_at)
+  from late cross join lateral (
+    select count(*) as jobs, min(x.due_at) as due_at
+    from (
+      select y.due_at, y.job, y.month, y.plain from posthorn.ready_jobs y
+      where y.namespace_id = late.namespace_id and y.tag = late.tag and y.rank = late.rank
+        and y.due_at < (select posthorn.now() - interval '5 minutes')
+      order by y.due_at limit 100) x
+    where not exists (
+      select from full_tags t
+      where t.namespace_id = late.namespace_id
+        -- A plain job has no other tag.
+        and case when x.plain then t.tag = late.tag else t.tag = any ((
+          select o.tags from posthorn.enqueued_jobs o
+          where o.namespace_id = late.namespace_id and o.id = x.job and o.month = x.month)::text[]) end)
+  ) r
+  where r.jobs > 0
+  group by late.namespace_id, late.tag
+$$;
+comment on function posthorn.untaken_jobs(text) is
+  'admin: Jobs by tag that have been due for 5 minutes, and that no limit holds back.';
+
+-- All jobs of a tag without room are held back, so they are only counted. Of the other tags, those with the longest due job
+-- come first, and each job with several tags is looked at.
+create or replace function posthorn.due_jobs(of_namespace text default null, out waiting bigint, out since timestamptz, out held_back bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+  with full_tags as materialized (
+    select l.namespace_id, l.tag from posthorn.job_limits l where posthorn.tag_room(l, posthorn.now()) <= 0
+  ), head as materialized (
+    select f.*, (f.namespace_id, f.tag) in (select t.namespace_id, t.tag from full_tags t) as is_full
+    from posthorn.first_ready_jobs(of_namespace) f
+  ), open as materialized (
+    select h.namespace_id, r.*
+    from (select x.* from head x where not x.is_full order by x.due_at) h
+    cross join lateral (
+      select y.job, y.due_at, y.month, y.plain from posthorn.ready_jobs y
+      where y.namespace_id = h.namespace_id and y.tag = h.tag and y.rank = h.rank
+      order by y.due_at limit 10000) r
+    limit 10000
+  ), looked_at as materialized (
+    select o.job, o.due_at, not o.plain and exists (select from full_tags) and (
+      select bool_or((o.namespace_id, u) in (select t.namespace_id, t.tag from full_tags t)) -- not as a join: one hash table for all jobs
+      from posthorn.enqueued_jobs e cross join lateral unnest(e.tags) u
+      where e.namespace_id = o.namespace_id and e.id = o.job and e.month = o.month) is true as is_held
+    from open o
+  ), held as (
+    select l.job from looked_at l where l.is_held
+    union
+    select r.job
+    from (
+      select y.job
+      from head h
+      cross join lateral (
+        select z.job from posthorn.ready_jobs z
+        where z.namespace_id = h.namespace_id and z.tag = h.tag and z.rank = h.rank limit 10000) y
+      where h.is_full limit 10000) r
+    union
+    select p.job
+    from (
+      select q.job from posthorn.parked_jobs q
+      where of_namespace is null or q.namespace_id = (select n.id from posthorn.namespaces n where n.namespace = of_namespace)
+      limit 10000) p
+  )
+  select count(distinct l.job) filter (where not l.is_held), min(l.due_at) filter (where not l.is_held),
+    least(10000, (select count(*) from held))
+  from looked_at l
+$$;
+comment on function posthorn.due_jobs(text) is
+  'admin: How many due jobs wait for a worker, since when the first one does, and how many are held back by tags; counted up to 10,000.';
+
+-- Of each namespace the 10,000 newest of them are looked at.
+create or replace function posthorn.examine_failed_jobs(of_namespace text default null)
+returns setof posthorn.finding language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+  (select 'warn', n.namespace, null, format('%s in namespace %s failed for good in the last day, the last one %s ago%s',
+      posthorn.counted(f.jobs, 'job', 10000), n.namespace, posthorn.in_words(posthorn.now() - l.finished_at), ': ' || nullif(left(l.error_message, 500), '')),
+    format('look: posthorn --namespace %s jobs list --status failed; then, with each id: posthorn --namespace %1$s jobs retry ID', n.namespace),
+    'jobs that failed for good', l.finished_at > posthorn.now() - interval '1 hour', f.jobs
+  from posthorn.namespaces n
+  cross join lateral (
+    select count(*) as jobs, max(x.finished_at) as last_at
+    from (
+      select y.finished_at from posthorn.finished_jobs y
+      where y.namespace_id = n.id and y.status <> 'COMPLETED' and y.status = 'FAILED'
+      order by y.namespace_id desc, y.status desc, y.job desc limit 10000) x
+    where x.finished_at > posthorn.now() - interval '1 day') f
+  cross join lateral (
+    select y.finished_at, y.error_message from posthorn.finished_jobs y
+    where y.namespace_id = n.id and y.status <> 'COMPLETED' and y.status = 'FAILED' and y.finished_at = f.last_at
+    order by y.namespace_id desc, y.status desc, y.job desc limit 1) l
+  where f.jobs > 0 and (of_namespace is null or n.namespace = of_namespace))
+  union all
+  select 'ok', null, null, 'none failed for good in the last day', null, null, false, 0
+$$;
+comment on function posthorn.examine_failed_jobs(text) is
+  'admin: Jobs that failed for good in the last day, by namespace.';
+
+create or replace function posthorn.examine_jobs(of_namespace text default null)
+returns setof posthorn.finding language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  (select 'warn', n.namespace, nullif(u.tag, ''), format('%s %s in namespace %s have waited for a worker, the oldest for %s',
+      posthorn.counted(u.jobs, 'job', 100), case when u.tag = '' then 'without tags' else 'tagged ' || u.tag end, n.namespace,
+      posthorn.in_words(posthorn.now() - u.due_at)),
+    'start workers for them, or more', 'tags with jobs that no worker takes', false, u.jobs
+  from posthorn.untaken_jobs(of_namespace) u join posthorn.namespaces n on n.id = u.namespace_id
+  order by u.due_at)
+  union all
+  select 'warn', n.namespace, null, format('%s in namespace %s are stalled: their workers have sent no heartbeat for up to %s',
+      posthorn.counted(count(*), 'job'), n.namespace, posthorn.in_words(posthorn.now() - min(r.seen_at))),
+    format('look: posthorn --namespace %s jobs list --stalled; other workers get them when their leases expire', n.namespace),
+    'stalled jobs', true, count(*)
+  from posthorn.running_jobs r join posthorn.namespaces n on n.id = r.namespace_id
+  where r.seen_at < posthorn.now() - interval '30 seconds' and (of_namespace is null or n.namespace = of_namespace)
+  group by n.namespace
+  union all
+  select 'ok', null, null, case when d.waiting = 0 then 'none waits for a worker'
+      else posthorn.counted(d.waiting, 'job', 10000) || case when d.waiting = 1 then ' waits' else ' wait' end
+        || ' for a worker, the oldest for ' || posthorn.in_words(posthorn.now() - d.since) end
+    || case when d.held_back = 0 then '' else '; ' || posthorn.counted(d.held_back, 'job', 10000)
+        || case when d.held_back = 1 then ' is' else ' are' end || ' held back by tags that are paused or at their limit' end,
+    null, null, false, 0
+  from posthorn.due_jobs(of_namespace) d
+$$;
+comment on function posthorn.examine_jobs(text) is
+  'admin: Jobs that no worker takes, and jobs whose workers are silent.';
+
+create or replace function posthorn.examine_schedules(of_namespace text default null)
+returns setof posthorn.finding language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  (select 'warn', s.namespace, s.name, format('schedule %s of namespace %s fails, %s in a row: %s', posthorn.shell_word(s.name), s.namespace,
+      posthorn.counted(s.failures, 'time'), left(s.last_error, 500)),
+    'look: ' || posthorn.command_line(s.namespace, 'schedules show', s.name), 'schedules that fail', true, s.failures
+  from posthorn.schedules s
+  where s.state = 'failing' and (of_namespace is null or s.namespace = of_namespace)
+  order by s.failures desc, s.name)
+  union all
+  select 'ok', null, null, 'none fails', null, null, false, 0
+$$;
+comment on function posthorn.examine_schedules(text) is 'admin: Schedules that publish nothing at their times.';

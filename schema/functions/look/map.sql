@@ -1,0 +1,11 @@
+-- What people look at: the page, doctor, and searches. Nothing here changes what happens to events and jobs.
+--
+-- Tables
+--   samples    counts for each minute of the last three hours, made by sample
+--   failures   attempts that failed since the last sample
+--
+-- Flow
+--   doctor ──► findings ──► examine, which calls a function for each kind of finding
+--   summary, worst_groups, rates             the overview
+--   outcomes ──► trace                       where an event stands in each group
+--   search_events, find_event, list_streams  looks at the log, bounded by the rows that they read

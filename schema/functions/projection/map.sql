@@ -1,0 +1,12 @@
+-- Projections: groups whose effect and position commit in one transaction.
+--
+-- Tables
+--   projections   the columns that other groups do not have: the first event, the failure at which it stands still,
+--                 the rebuild, the replacement
+--   projection_status (view)
+--
+-- Flow
+--   take ──► the program applies the batch in a transaction ──► settle_projection in the same one
+--   an error ──► fail_projection: the projection stands still, since a later event may need this one; try_now ends the wait
+--   rebuild_projection            begins again at the first event, if the log still has it
+--   begin_replacement ──► a second projection reads the log beside the first ──► finish_replacement swaps their positions

@@ -1,0 +1,9 @@
+-- Readers: programs that keep the cursor of a group themselves, beside their own data.
+--
+-- Tables
+--   readers   one reader a group, and the token that its cursors carry
+--
+-- Flow
+--   read_next_events(group, cursor) ──► due_retries, then read_part of the log; each answer has the next cursor
+--   the program stores its effect and the cursor in one transaction
+--   set_group_cursor ──► put_cursor: tells the group how far the reader is, so that the log behind it may be dropped

@@ -1,0 +1,10 @@
+-- Schedules: events and jobs at times.
+--
+-- Tables
+--   scheduled_tasks   a cron expression or an interval, a time zone, and the event or job
+--   pg_cron           has a row while pg_cron runs upkeep and schedules in place of a process
+--   schedules (view)
+--
+-- Flow
+--   schedule, schedule_job ──► scheduled_tasks, with the next time by next_run
+--   tend ──► fire_schedules ──► run_scheduled_task ──► publish or enqueue, and the next time, in one transaction

@@ -1,0 +1,15 @@
+-- Webhooks: subscriptions of one group a namespace, whose events one process at a time sends over HTTP.
+--
+-- Tables
+--   webhooks            an endpoint each: its URL, format, limits, and how it is doing
+--   webhook_groups      the group of the webhooks of a namespace, with its lead
+--   webhook_secrets     what requests are signed with; only the owner may read it
+--   webhook_attempts    the delivery log, in partitions by day
+--   webhook_status, webhook_keys (views)
+--
+-- Flow
+--   create_webhook ──► webhooks, webhook_secrets, a subscription
+--   lead_webhooks ──► look_at_webhooks (new events become retries, a row for each webhook that wants them)
+--        └► due_webhooks, take_webhooks ──► requests ──► record_webhooks ──► done, retried, or a dead letter
+--   an endpoint that fails for too long ──► disable_webhook; enable_webhook makes it catch up
+--   redeliver_webhook sends events again

@@ -94,12 +94,7 @@ func (a *Admin) GroupKind(ctx context.Context, group string) (string, error) {
 	found, err := rows[struct {
 		Kind string `db:"kind"`
 	}](ctx, a.db, "show group", `
-		select case
-			when exists (select from posthorn.projections p where p.group_id = g.id) then 'projection'
-			when exists (select from posthorn.relays r where r.group_id = g.id) then 'relay'
-			when exists (select from posthorn.archives x where x.group_no = g.id) then 'archive'
-			when exists (select from posthorn.webhook_groups w where w.group_id = g.id) then 'webhooks'
-			else 'group' end as kind
+		select g.kind
 		from posthorn.groups g
 		join posthorn.namespaces n on n.id = g.namespace_id
 		where n.namespace = $1::text and g.name = $2::text and `+seen("group", "g.name", "$3"), a.namespace, group, list(a.hidden))

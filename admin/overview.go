@@ -8,7 +8,7 @@ import (
 // WorstGroup is a group, with the numbers that tell whether it is in trouble.
 type WorstGroup struct {
 	Group       string   `json:"group" db:"group_name"`
-	Kind        string   `json:"kind"` // group, projection, relay or archive
+	Kind        string   `json:"kind"` // group, projection, relay, archive or webhooks
 	Order       string   `json:"order" db:"ordering"`
 	Paused      bool     `json:"paused"`
 	LagSeconds  float64  `json:"lag_seconds"`          // age of the first event that was not handed out to it

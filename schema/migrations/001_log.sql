@@ -124,6 +124,8 @@ create table posthorn.groups (
   id int generated always as identity primary key,
   namespace_id int not null references posthorn.namespaces,
   name text not null constraint groups_name_check check (posthorn.is_name(name)),
+  kind text not null default 'group'   -- all but the first read by themselves, and have a row in a table of their kind
+    constraint groups_kind_check check (kind in ('group', 'projection', 'relay', 'archive', 'webhooks')),
   ordering text not null default 'none'
     constraint groups_ordering_check check (ordering in ('none', 'key', 'stream', 'total')),
   slots int not null default 16 constraint groups_slots_check check (slots between 1 and 1024),

@@ -27,6 +27,7 @@ begin
         using errcode = 'PH002', hint = 'Write to another bucket or directory, or run that archive.';
     end if;
     group_no := posthorn.define_group(define_archive.namespace, define_archive.name, '{"start": "beginning"}');
+    update posthorn.groups g set kind = 'archive' where g.id = group_no;
     insert into posthorn.archives (namespace_id, name, group_no, location)
     values (ns, define_archive.name, group_no, define_archive.location)
     returning * into a;

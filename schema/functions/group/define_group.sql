@@ -122,29 +122,17 @@ begin
   end if;
 end $$;
 
--- Whether a group is a projection, a relay, an archive or that of webhooks; null if it is none.
-create or replace function posthorn.kind_of(group_id int)
-returns text
-language plpgsql stable -- not sql, which would plan anew at every call
-as $$
-begin
-  return case
-    when exists (select from posthorn.projections p where p.group_id = kind_of.group_id) then 'projection'
-    when exists (select from posthorn.relays r where r.group_id = kind_of.group_id) then 'relay'
-    when exists (select from posthorn.archives a where a.group_no = kind_of.group_id) then 'archive'
-    when exists (select from posthorn.webhook_groups w where w.group_id = kind_of.group_id) then 'webhook group' end;
-end $$;
-
 -- Refuses a call for the group of a projection, a relay, an archive or webhooks, unless its kind is allowed. These
 -- groups read by themselves: another reader, or a move, would let them skip events or write them twice.
-create or replace function posthorn.check_kind(group_id int, what text, hint text, allowed text default '')
+create or replace function posthorn.check_kind(group_id int, what text, hint text, allowed text default 'group')
 returns void language plpgsql stable as $$
 declare
-  kind text := posthorn.kind_of(check_kind.group_id);
+  g posthorn.groups;
 begin
-  if kind <> allowed then
-    raise exception 'group "%" is % %: %', (select g.name from posthorn.groups g where g.id = check_kind.group_id),
-        case kind when 'archive' then 'an' else 'a' end, kind, what
+  select x.* into g from posthorn.groups x where x.id = check_kind.group_id;
+  if g.kind not in ('group', check_kind.allowed) then
+    raise exception 'group "%" is %: %', g.name,
+        case g.kind when 'archive' then 'an archive' when 'webhooks' then 'a webhook group' else 'a ' || g.kind end, check_kind.what
       using errcode = 'PH005', hint = check_kind.hint;
   end if;
 end $$;
@@ -171,7 +159,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(resume_group.namespace, group_name);
 begin
-  perform posthorn.lock_group(w.group_id) from posthorn.webhook_groups w where w.group_id = g.id; -- first, as change_webhook does
+  perform posthorn.lock_group(g.id) where g.kind = 'webhooks'; -- first, as change_webhook does
   update posthorn.groups x set paused = false where x.id = g.id and x.paused;
   if found then
     perform posthorn.resume_webhooks(g.id);

@@ -295,7 +295,7 @@ begin
     from posthorn.stops x
     join posthorn.subscriptions s on s.id = x.subscription_id
     join posthorn.groups g on g.id = x.group_no
-    where (s.stopped_at is null or not exists (select from posthorn.webhook_groups w where w.group_id = g.id))
+    where (s.stopped_at is null or g.kind <> 'webhooks')
       and (
         (x.reached).base is not null and $1 >= pg_snapshot_xmin((x.reached).base) and exists (
           select from %1$s e

@@ -38,9 +38,7 @@ as $$
     cross join lateral (select x.at from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
     cross join lateral (select posthorn.oldest_unread(g) as oldest) o
     where not g.paused and posthorn.has_work(g) and (of_namespace is null or n.namespace = of_namespace)
-      and not exists (select from posthorn.relays r where r.group_id = g.id)
-      and not exists (select from posthorn.archives a where a.group_no = g.id)
-      and not exists (select from posthorn.webhook_groups l where l.group_id = g.id)
+      and g.kind in ('group', 'projection')
       and not exists (select from posthorn.projections p where p.group_id = g.id and p.failures > 0)
   ), trouble as materialized (
     select w.*, u.unread, row_number() over (partition by w.namespace, u.unread order by w.idle desc, w.age desc, w.name) as nth
@@ -104,7 +102,7 @@ as $$
   join posthorn.groups g on g.id = s.group_no
   join posthorn.namespaces n on n.id = g.namespace_id
   where s.stopped_at is not null and (of_namespace is null or n.namespace = of_namespace)
-    and not exists (select from posthorn.webhook_groups l where l.group_id = s.group_no)
+    and g.kind <> 'webhooks'
   order by s.stopped_at)
   union all
   select 'ok', null, null, 'none is stopped', null, null, false, 0

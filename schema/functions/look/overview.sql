@@ -1,15 +1,6 @@
 -- For the page. Everything is bounded: no function here reads the log, or more than some ten thousand rows of a table
 -- that grows with a backlog, but for retries and dead letters, which are counted by index.
 
--- The kind of work that a group is for.
-create or replace function posthorn.group_kind(group_id int)
-returns text language sql stable
-return case
-  when exists (select from posthorn.relays r where r.group_id = group_kind.group_id) then 'relay'
-  when exists (select from posthorn.archives a where a.group_no = group_kind.group_id) then 'archive'
-  when exists (select from posthorn.projections p where p.group_id = group_kind.group_id) then 'projection'
-  else 'group' end;
-
 -- The number of processes that read a group: live nodes with handlers for it, and those with a lease.
 create or replace function posthorn.group_readers(g posthorn.groups)
 returns bigint language sql volatile
@@ -64,7 +55,7 @@ as $$
     order by case when g.lag >= 60 then g.lag else 0 end desc, coalesce(d.n, 0) desc, coalesce(r.n, 0) desc, (g.whole).name
     limit worst_groups.max_groups
   )
-  select (w.whole).name, posthorn.group_kind(w.id), (w.whole).ordering, (w.whole).paused, w.lag, w.lag_before, w.idle,
+  select (w.whole).name, (w.whole).kind, (w.whole).ordering, (w.whole).paused, w.lag, w.lag_before, w.idle,
     (select p.events from posthorn.pending(w.whole) p), w.leases, w.retries, w.dead, posthorn.group_readers(w.whole)
   from worst w
   order by case when w.lag >= 60 then w.lag else 0 end desc, w.dead desc, w.retries desc, (w.whole).name

@@ -18,7 +18,7 @@ begin
   select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = define_projection.name;
   if not found then
     return posthorn.new_projection(define_projection.namespace, define_projection.name, conf, null);
-  elsif posthorn.kind_of(g.id) is distinct from 'projection' then
+  elsif g.kind <> 'projection' then
     raise exception 'group "%" is not a projection', define_projection.name
       using errcode = 'PH002', hint = 'Give the projection a name that no group has.';
   end if;
@@ -38,12 +38,13 @@ comment on function posthorn.define_projection(text, text, jsonb) is
 create or replace function posthorn.new_projection(namespace text, name text, config jsonb, replaces int)
 returns bigint language plpgsql as $$
 declare
-  id bigint;
+  made bigint;
 begin
-  id := posthorn.define_group(namespace, name, '{"backoff": {"to": "1 minute"}}'::jsonb || new_projection.config
+  made := posthorn.define_group(namespace, name, '{"backoff": {"to": "1 minute"}}'::jsonb || new_projection.config
     || '{"order": "total", "attempts": 0, "on_failure": "block", "read_ahead": 10000, "start": "beginning"}');
-  insert into posthorn.projections (group_id, replaces) values (id, new_projection.replaces);
-  return id;
+  update posthorn.groups g set kind = 'projection' where g.id = made;
+  insert into posthorn.projections (group_id, replaces) values (made, new_projection.replaces);
+  return made;
 end $$;
 
 -- Ends the wait of a projection that stands still after a failure. A process that starts may bring the fix for the
@@ -60,7 +61,7 @@ returns posthorn.groups language plpgsql stable as $$
 declare
   g posthorn.groups := posthorn.group_named(namespace, name);
 begin
-  if posthorn.kind_of(g.id) is distinct from 'projection' then
+  if g.kind <> 'projection' then
     raise exception 'group "%" is not a projection', name
       using errcode = 'PH001', hint = 'posthorn projections lists them.';
   end if;

@@ -22,10 +22,11 @@ begin
   if not found then
     g.id := posthorn.define_group(define_relay.namespace, define_relay.name,
       '{"start": "beginning", "backoff": {"to": "1 minute"}}'::jsonb || conf || '{"order": "none", "attempts": 0}');
+    update posthorn.groups x set kind = 'relay' where x.id = g.id;
     insert into posthorn.relays (group_id, streams, imported, passed) values (g.id, patterns, with_imported, '{(,)}');
     perform posthorn.note_passed(posthorn.newest_cursor(g.id), '{}');
     return g.id;
-  elsif posthorn.kind_of(g.id) is distinct from 'relay' then
+  elsif g.kind <> 'relay' then
     raise exception 'group "%" is not a relay', define_relay.name
       using errcode = 'PH002', hint = 'Give the relay a name that no group has.';
   end if;

@@ -59,7 +59,7 @@ begin
       from posthorn.groups x
       left join posthorn.relays r on r.group_id = x.id
       left join of_subscriptions o on o.group_id = x.id
-      where x.namespace_id = ns and not exists (select from posthorn.webhook_groups l where l.group_id = x.id)
+      where x.namespace_id = ns and x.kind <> 'webhooks'
     ), i as materialized (
       select x.name, x.streams <@ hidden as wholly,
         exists (select from unnest(x.streams) p cross join unnest(hidden) h where posthorn.matches(p, h)) as may_read

@@ -59,7 +59,7 @@ begin
   perform posthorn.check_kind(g.id, 'its subscriptions are webhooks', 'Use create_webhook, change_webhook and delete_webhook.')
   from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id
   where n.namespace = refuse_webhooks.namespace and g.name = refuse_webhooks.group_name
-    and exists (select from posthorn.webhook_groups w where w.group_id = g.id);
+    and g.kind = 'webhooks';
 end $$;
 
 -- Inserts or updates a subscription.

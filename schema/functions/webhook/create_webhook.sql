@@ -75,9 +75,9 @@ begin
   select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = 'webhooks';
   if not found then
     g.id := posthorn.define_group(webhook_group.namespace, 'webhooks', '{"attempts": 0}');
+    update posthorn.groups x set kind = 'webhooks' where x.id = g.id returning x.* into g;
     insert into posthorn.webhook_groups (group_id) values (g.id);
-    select x.* into g from posthorn.groups x where x.id = g.id;
-  elsif posthorn.kind_of(g.id) is distinct from 'webhook group' then
+  elsif g.kind <> 'webhooks' then
     raise exception 'namespace % has a group "webhooks" that is not for webhooks', webhook_group.namespace
       using errcode = 'PH002', hint = 'The name is reserved for them: let its workers use another group, and delete this one.';
   end if;

@@ -77,7 +77,7 @@ declare
 begin
   select x.* into l from posthorn.leases x
   where x.id = webhook_events.lease and x.attempt = webhook_events.attempt and posthorn.in_flight(x.until);
-  if not found or posthorn.kind_of(l.group_id) is distinct from 'webhook group' then
+  if not found or (select g.kind <> 'webhooks' from posthorn.groups g where g.id = l.group_id) then
     perform posthorn.raise_lease_lost(webhook_events.lease, webhook_events.attempt);
   end if;
   return query

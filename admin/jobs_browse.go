@@ -3,6 +3,8 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
+	"strings"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
@@ -63,15 +65,71 @@ func (a *Admin) CountJobsToSteer(ctx context.Context, f JobFilter) (n int64, mor
 	return found[0].Jobs, found[0].More, nil
 }
 
+// RetryJobs starts all jobs of a status and tags again, as [Admin.ResetJob] does, and returns
+// their number. Jobs that were enqueued after the call has begun, or whose status has changed
+// meanwhile, are left alone. Many jobs are changed in several transactions: after an error
+// some have been changed.
+func (a *Admin) RetryJobs(ctx context.Context, f JobFilter, reason string) (int64, error) {
+	return a.steerAll(ctx, entry{"retry-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, reason)
+}
+
+// CancelJobs ends all jobs of a status and tags, see [Admin.RetryJobs] and [Admin.CancelJob].
+func (a *Admin) CancelJobs(ctx context.Context, f JobFilter, reason string) (int64, error) {
+	return a.steerAll(ctx, entry{"cancel-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, reason)
+}
+
+// DeleteJobs deletes all jobs of a status and tags, see [Admin.RetryJobs] and [Admin.DeleteJob].
+func (a *Admin) DeleteJobs(ctx context.Context, f JobFilter) (int64, error) {
+	return a.steerAll(ctx, entry{"delete-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, "")
+}
+
+// steerAll does an action to all jobs of a status and tags, part by part. The audit log has
+// one entry for all parts.
+func (a *Admin) steerAll(ctx context.Context, e entry, f JobFilter, reason string) (jobs int64, err error) {
+	newest, _, err := a.BrowseJobs(ctx, JobFilter{Limit: 1}, 0)
+	if err != nil {
+		return 0, err
+	}
+	var last int64
+	if len(newest) > 0 {
+		last = newest[0].ID
+	}
+	if a.actor != "" && a.action == 0 {
+		id, err := a.BeginAction(ctx, e.name, e.subject, e.detail, 0)
+		if err != nil {
+			return 0, err
+		}
+		whole := a
+		a = a.Part(id)
+		defer func() { err = errors.Join(err, whole.EndAction(context.WithoutCancel(ctx), id, reasonOf(err))) }()
+	}
+	for after := int64(0); ; {
+		next, n, err := a.SteerJobs(ctx, strings.TrimSuffix(e.name, "-jobs"), f, after, last, reason)
+		if jobs += n; err != nil || next == 0 {
+			return jobs, err
+		}
+		after = next
+	}
+}
+
+// reasonOf is the text of an error, if there is one.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // SteerJobs retries, cancels or deletes the next jobs of a status and tags with numbers
 // from after to last. It returns the number after which the next call goes on, 0 at the
-// end. Jobs whose status has changed meanwhile are left alone.
-func (a *Admin) SteerJobs(ctx context.Context, action string, f JobFilter, after, last int64, reason string) (next int64, err error) {
+// end, and how many jobs it has changed. Jobs whose status has changed meanwhile are left
+// alone.
+func (a *Admin) SteerJobs(ctx context.Context, action string, f JobFilter, after, last int64, reason string) (next, jobs int64, err error) {
 	type part struct {
 		Next *int64 `db:"next"`
 		Jobs int64  `db:"jobs"`
 	}
-	_, err = a.recorded(ctx, noStream, entry{action + "-jobs", f.Status, map[string]any{"tags": f.Tags}}, func(db DB) (int64, error) {
+	jobs, err = a.recorded(ctx, noStream, entry{action + "-jobs", f.Status, map[string]any{"tags": f.Tags}}, func(db DB) (int64, error) {
 		found, err := rows[part](ctx, db, action+" jobs", "select * from posthorn.steer_jobs($1::text, $2::text, $3::text, $4::text[], $5::bigint, $6::bigint, $7::text)",
 			a.namespace, action, f.Status, list(f.Tags), after, last, pg.Optional(pg.Storable(reason)))
 		if err != nil {
@@ -82,5 +140,5 @@ func (a *Admin) SteerJobs(ctx context.Context, action string, f JobFilter, after
 		}
 		return found[0].Jobs, nil
 	})
-	return next, err
+	return next, jobs, err
 }

@@ -15,6 +15,8 @@ func All() []Any {
 		RedriveDeadLetters.Many(), RedriveDeadLetters.Single(), DiscardDeadLetters.Many(), DiscardDeadLetters.Single(),
 		RecoverDeadLetters.Many(), RecoverDeadLetters.Single(), PurgeDeadLetters.Many(), PurgeDeadLetters.Single(),
 		RedriveEditedDeadLetter,
+		ListJobs, GetJob, ChangeJob,
+		RetryJobs.Many(), RetryJobs.Single(), CancelJobs.Many(), CancelJobs.Single(), DeleteJobs.Many(), DeleteJobs.Single(),
 		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag,
 		ListNamespaces, DefineNamespace,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,

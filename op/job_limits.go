@@ -9,8 +9,7 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// The limits of jobs are by tags. Listing, enqueueing, steering and handling jobs are by
-// hand: the routes of jobs are a protocol that was specified before the others.
+// The limits of jobs are by tags.
 var jobLimits = Topic{"job limits", "job limit", "mail"}
 
 var ListJobLimits = listAll(About{

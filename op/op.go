@@ -68,6 +68,8 @@ const (
 	Read    Scope = "read"
 	Consume Scope = "consume"
 	Admin   Scope = "admin"
+
+	JobsCreate Scope = "jobs:create"
 )
 
 // Face is a way to reach operations.

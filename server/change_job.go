@@ -10,6 +10,7 @@ import (
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/op"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -23,31 +24,14 @@ func (s *Server) jobsToChange() {
 			"A repeated report returns the recorded one.",
 		scope: scopeJobsWork, body: jsonBody[snoozeBody](s),
 	}, s.snoozeJob)
-	register(s, operation{
-		method: http.MethodPatch, path: "/events/{id}", id: "change-job", tag: "jobs",
-		summary:     "Change a pending job",
-		description: "Changes the payload, the priority or run_at; absent fields stay as they are. 409: the job is not pending.",
-		scope:       scopeJobsCreate, body: jsonBody[jobChangeBody](s),
-	}, s.patchJob)
-	register(s, operation{
-		method: http.MethodDelete, path: "/events/{id}", id: "delete-job", tag: "jobs",
-		summary:     "Delete a pending job",
-		description: "409: the job is not pending. A finished job is dropped by retention.",
-		scope:       scopeJobsCreate, status: http.StatusNoContent,
-	}, s.deleteJob)
-	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/reset", id: "reset-job", tag: "jobs",
-		summary: "Make a job pending again",
-		description: "A job that is PROCESSING: its worker loses it, and retry_count stays. " +
-			"A job that has FAILED: retry_count is 0 again. Any other job: 409.",
-		scope: scopeAdmin,
-	}, s.resetJob)
-	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-job", tag: "jobs",
-		summary:     "Cancel a job that is not finished",
-		description: "A worker that has the job loses it. A second call changes nothing.",
-		scope:       scopeJobsCreate,
-	}, s.cancelJob)
+	change := routeOf(op.ChangeJob)
+	change.body = jsonBody[jobChangeBody](s)
+	register(s, change, s.patchJob)
+	remove := routeOf(op.DeleteJobs.Single())
+	remove.status = http.StatusNoContent
+	register(s, remove, s.deleteJob)
+	register(s, routeOf(op.RetryJobs.Single()), s.resetJob)
+	register(s, routeOf(op.CancelJobs.Single()), s.cancelJob)
 }
 
 type snoozeBody struct {

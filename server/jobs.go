@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/posthorn/posthorn/op"
 )
 
 // jobs registers the routes of jobs. Their paths and JSON were specified before the other
@@ -73,18 +75,8 @@ func (s *Server) jobsToWork() {
 }
 
 func (s *Server) jobsToRead() {
-	register(s, operation{
-		method: http.MethodGet, path: "/events/{id}", id: "get-job", tag: "jobs",
-		summary:     "Get a job",
-		description: "With include_logs the response has the log of the job, in order.",
-		scope:       scopeRead,
-	}, s.getJob)
-	register(s, operation{
-		method: http.MethodGet, path: "/events", id: "list-jobs", tag: "jobs",
-		summary:     "List jobs, oldest first",
-		description: "Jobs that match every filter. limit and offset select a page; total is the number of jobs on all pages.",
-		scope:       scopeRead,
-	}, s.listJobs)
+	register(s, routeOf(op.GetJob), s.getJob)
+	register(s, routeOf(op.ListJobs), s.listJobs)
 }
 
 // splitTags reads tags as these routes write them: separated by commas.

@@ -50,6 +50,10 @@ func (s *Server) operations() {
 	serveOne(s, op.GetArchive)
 	serveOne(s, op.RelistArchive)
 
+	serveCount(s, op.RetryJobs.Many())
+	serveCount(s, op.CancelJobs.Many())
+	serveCount(s, op.DeleteJobs.Many())
+
 	serveAll(s, op.ListJobLimits)
 	serveNone(s, op.SetJobLimit)
 	serveNone(s, op.PauseJobTag)

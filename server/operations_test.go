@@ -42,14 +42,20 @@ func TestOperationsHaveRoutes(t *testing.T) {
 // protocols are routes of topics of package op that are no operations, and why.
 var protocols = map[string]string{
 	"claim-events": "it waits for events, and returns a lease", "extend-lease": leaseProtocol, "release-lease": leaseProtocol, "settle-lease": leaseProtocol,
+	"enqueue-job": "it publishes a job", "claim-job": "it waits for jobs, and returns one", "start-job": jobProtocol, "heartbeat-job": jobProtocol,
+	"complete-job": jobProtocol, "fail-job": jobProtocol, "snooze-job": jobProtocol,
 }
 
-const leaseProtocol = "it is about a lease that a worker holds"
+const (
+	leaseProtocol = "it is about a lease that a worker holds"
+	jobProtocol   = "it is about a job that a worker has"
+)
 
 // byAnother are actions of topics of package op that are operations of another topic.
 var byAnother = map[string]string{
 	"relay/pause":  "a relay is a group: pause-group",
 	"relay/resume": "resume-group",
+	"job/enqueue":  "it publishes a job",
 }
 
 // Each operation is on the page, or has a reason. Each action of a topic of package op is one

@@ -22,10 +22,10 @@ history.`,
 		newJobsList(a),
 		jobsShow.build(a),
 		newJobsEnqueue(a),
-		newJobsRetry(a),
-		newJobsCancel(a),
+		newJobsAction(a, op.RetryJobs),
+		newJobsAction(a, op.CancelJobs),
 		newJobsChange(a),
-		jobsDelete.build(a),
+		newJobsAction(a, op.DeleteJobs),
 		change(a, op.PauseJobTag),
 		change(a, op.ResumeJobTag),
 		newJobsLimit(a),
@@ -40,15 +40,7 @@ const watchPause = time.Second
 const mostJobs = 9_999
 
 func newJobsList(a *app) *cobra.Command {
-	cmd := about{
-		use:   "list",
-		short: "List jobs, the newest first",
-		long: `List the jobs of the namespace, the newest first.
-
-A job is stalled when it has had no heartbeat of its worker for 30 seconds.`,
-		example: `  posthorn jobs list --status failed --tag mail
-  posthorn jobs list --stalled --watch`,
-	}.command()
+	cmd := aboutOf(op.ListJobs, "The newest are first. A job is stalled when it has had no heartbeat of its worker for 30 seconds.").command()
 	f := admin.JobFilter{NewestFirst: true}
 	flags := cmd.Flags()
 	addFlags(flags, &f)

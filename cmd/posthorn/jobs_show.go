@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 // jobDetails is a job as posthorn jobs show prints it.
@@ -17,11 +18,7 @@ type jobDetails struct {
 }
 
 var jobsShow = showCommand[jobDetails]{
-	about: about{
-		use:     "show ID",
-		short:   "Show one job, with its payload and its log",
-		example: "  posthorn jobs show 7",
-	},
+	about: aboutOf(op.GetJob, "The log of the job is below."),
 	load: func(ctx context.Context, adm *admin.Admin, name string) (d jobDetails, err error) {
 		id, err := jobID(name)
 		if err != nil {

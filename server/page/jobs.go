@@ -16,23 +16,24 @@ func (p *Pages) jobs() {
 	p.screen(Screen{Path: "jobs", Live: true, Show: p.listJobs})
 	p.job()
 	p.jobLimits()
-	for _, b := range []Bulk{
-		{Path: "jobs/retry", Verb: "Retry", Advice: "Each of them begins anew, with its retries as at first. Workers that have one of them lose it."},
-		{Path: "jobs/cancel", Verb: "Cancel", Advice: "Workers that have one of them lose it. Cancelled jobs can be seen until retention drops them."},
-		{Path: "jobs/delete", Verb: "Delete", Advice: "Deleted jobs are gone. To keep a record of them, cancel them instead."},
-	} {
-		action := strings.TrimPrefix(b.Path, "jobs/")
-		b.Name, b.Filter, b.Noun, b.Back = action+"-jobs", op.Forms(&admin.JobFilter{}), "job", "jobs"
-		b.Match = matchJobs
-		b.Part = func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
+	p.steerJobs(op.RetryJobs.Many().Describe(), op.RetryJobs.More)
+	p.steerJobs(op.CancelJobs.Many().Describe(), op.CancelJobs.More)
+	p.steerJobs(op.DeleteJobs.Many().Describe(), op.DeleteJobs.More)
+}
+
+func (p *Pages) steerJobs(about op.About, advice string) {
+	p.bulk(Bulk{
+		Path: about.Page, Name: about.Name, Verb: sentence(about.Verb), Noun: about.Topic.One, Advice: advice,
+		Back: "jobs", Filter: op.Forms(&admin.JobFilter{}), Match: matchJobs,
+		Part: func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
 			f, err := jobFilter(filter)
 			if err != nil {
 				return 0, err
 			}
-			return a.SteerJobs(ctx, action, f, after, last, "from the page")
-		}
-		p.bulk(b)
-	}
+			next, _, err := a.SteerJobs(ctx, about.Verb, f, after, last, "from the page")
+			return next, err
+		},
+	})
 }
 
 // jobStates are the choices of the filter.

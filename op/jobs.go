@@ -1,0 +1,210 @@
+package op
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+var jobs = Topic{"jobs", "job", "7"}
+
+// jobRoute says why the routes of single jobs are by hand.
+const jobRoute = "its path and its JSON were specified before the others"
+
+// ListJobsInput is a filter, and a page of the jobs that it selects.
+type ListJobsInput struct {
+	Namespace
+	admin.JobFilter
+}
+
+var ListJobs = Op[ListJobsInput, []admin.JobStatus]{
+	About: About{
+		Topic: jobs, Verb: "list", Scope: Read, SQL: "list_jobs", Path: "/events",
+		Does:    "List jobs",
+		More:    "Jobs that match every filter. limit and offset select a page; total is the number of jobs on all pages.",
+		Example: "posthorn jobs list --status failed --tag mail\nposthorn jobs list --stalled --watch",
+		ByHand:  map[Face]string{HTTP: jobRoute, Command: "--watch lists them again and again, and the newest are first", Page: "it goes back from the newest by number"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ListJobsInput) ([]admin.JobStatus, error) {
+		return a.Jobs(ctx, in.JobFilter)
+	},
+}
+
+var GetJob = Op[ByID, admin.JobStatus]{
+	About: About{
+		Topic: jobs, Verb: "get", Scope: Read, SQL: "get_job", Path: "/events/{id}",
+		Does:   "Show a job, with its payload",
+		More:   "With include_logs the response has the log of the job, in order.",
+		ByHand: map[Face]string{HTTP: jobRoute, Command: "it shows the log too", Page: "it shows the log too"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ByID) (admin.JobStatus, error) { return a.Job(ctx, in.ID) },
+}
+
+// ChangeJobInput has the new values of a pending job.
+type ChangeJobInput struct {
+	ByID
+	Body struct {
+		Payload  json.RawMessage `json:"payload,omitempty" flag:"payload" doc:"The new payload, any JSON"`
+		Priority *int            `json:"priority,omitempty" flag:"priority" doc:"The new priority; higher goes first"`
+		RunAt    time.Time       `json:"run_at,omitzero" flag:"run-at" doc:"The new due time"`
+	}
+}
+
+var ChangeJob = Op[ChangeJobInput, None]{
+	About: About{
+		Topic: jobs, Verb: "change", Scope: JobsCreate, Method: "PATCH", Path: "/events/{id}",
+		Does:    "Change a pending job",
+		More:    "Changes the payload, the priority or run_at; absent fields stay as they are. 409: the job is not pending.",
+		Example: "posthorn jobs change 7 --priority 10\nposthorn jobs change 7 --run-at 2h --payload '{\"user\": 8}'",
+		ByHand:  map[Face]string{HTTP: jobRoute, Command: "--run-at may be a duration from now", Page: "the form shows the job"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ChangeJobInput) (None, error) {
+		return None{}, a.ChangeJob(ctx, in.ID, admin.JobChange(in.Body))
+	},
+	Done: func(in *ChangeJobInput, _ None) string { return fmt.Sprintf("job %d is changed", in.ID) },
+}
+
+// SelectedJobs selects jobs that are not finished, or that have failed.
+type SelectedJobs struct {
+	Status string   `json:"status" flag:"status" enum:"PENDING,PROCESSING,FAILED" doc:"The status of the jobs"`
+	Tags   []string `json:"tags,omitempty" flag:"tag" page:"tag" doc:"Only jobs that have any of these tags. Default: all jobs of the status"`
+}
+
+func (s SelectedJobs) filter() admin.JobFilter {
+	return admin.JobFilter{Status: s.Status, Tags: s.Tags}
+}
+
+// JobsInput selects jobs.
+type JobsInput struct {
+	Namespace
+	Body SelectedJobs
+}
+
+// Selected returns the selection, and the reason for the action.
+func (in *JobsInput) Selected() (s SelectedJobs, reason string) { return in.Body, "" }
+
+// JobsAndReasonInput selects jobs, and says why.
+type JobsAndReasonInput struct {
+	Namespace
+	Body struct {
+		SelectedJobs
+		Reason string `json:"reason,omitempty" flag:"reason" page:"-" doc:"The reason, for the logs of the jobs"`
+	}
+}
+
+// Selected returns the selection, and the reason for the action.
+func (in *JobsAndReasonInput) Selected() (s SelectedJobs, reason string) {
+	return in.Body.SelectedJobs, in.Body.Reason
+}
+
+// Selection is an input that selects jobs.
+type Selection[In any] interface {
+	*In
+	Selected() (s SelectedJobs, reason string)
+}
+
+// JobAction is something that is done to all jobs of a status and tags.
+type JobAction[In any, S Selection[In]] struct {
+	Verb, Does, More string
+	Done             string // the verb in the past, such as retried
+	One              About  // of the operation on one
+	OneSentence      string // with the id
+	Examples         string
+	Keeps            bool // the jobs go on
+	Do               func(a *admin.Admin, ctx context.Context, f admin.JobFilter, reason string) (int64, error)
+	DoOne            func(a *admin.Admin, ctx context.Context, id int64, reason string) error
+}
+
+var RetryJobs = JobAction[JobsAndReasonInput, *JobsAndReasonInput]{
+	Verb: "retry", Done: "retried", Keeps: true,
+	One: About{
+		Verb: "reset", Does: "Make a job pending again",
+		More: "A job that is PROCESSING: its worker loses it, and retry_count stays. A job that has FAILED: retry_count is 0 again. " +
+			"Any other job: 409.",
+	},
+	OneSentence: "job %d is pending again",
+	Does:        "Start jobs again that have failed, or that a worker has",
+	More:        "Each of them begins anew, with its retries as at first. Workers that have one of them lose it.",
+	Examples:    "posthorn jobs retry 7 8 --reason 'mail server is back'\nposthorn jobs retry --status failed --tag mail",
+	Do:          (*admin.Admin).RetryJobs, DoOne: (*admin.Admin).ResetJob,
+}
+
+var CancelJobs = JobAction[JobsAndReasonInput, *JobsAndReasonInput]{
+	Verb: "cancel", Done: "cancelled",
+	One: About{
+		Verb: "cancel", Scope: JobsCreate, Does: "Cancel a job that is not finished",
+		More: "A worker that has the job loses it. A second call changes nothing.",
+	},
+	OneSentence: "job %d is cancelled",
+	Does:        "End jobs that are not finished",
+	More:        "Workers that have one of them lose it. Cancelled jobs can be seen until retention drops them.",
+	Examples:    "posthorn jobs cancel 7 --reason 'order was withdrawn'\nposthorn jobs cancel --status pending --tag report --yes",
+	Do:          (*admin.Admin).CancelJobs, DoOne: (*admin.Admin).CancelJob,
+}
+
+var DeleteJobs = JobAction[JobsInput, *JobsInput]{
+	Verb: "delete", Done: "deleted",
+	One: About{
+		Verb: "delete", Scope: JobsCreate, Path: "/events/{id}", Does: "Delete a pending job",
+		More: "409: the job is not pending. A finished job is dropped by retention.",
+	},
+	OneSentence: "job %d is deleted",
+	Does:        "Delete jobs that no worker has taken yet",
+	More:        "Deleted jobs are gone. To keep a record of them, cancel them instead.",
+	Examples:    "posthorn jobs delete 7\nposthorn jobs delete --status pending --tag report --yes",
+	Do: func(a *admin.Admin, ctx context.Context, f admin.JobFilter, _ string) (int64, error) {
+		return a.DeleteJobs(ctx, f)
+	},
+	DoOne: func(a *admin.Admin, ctx context.Context, id int64, _ string) error { return a.DeleteJob(ctx, id) },
+}
+
+// Many is the operation on all jobs that are selected. It returns their number.
+func (j JobAction[In, S]) Many() Op[In, int64] {
+	return Op[In, int64]{
+		About: About{
+			Topic: jobs, Verb: j.Verb, Method: "POST", Path: "/v1/jobs/" + j.Verb, Name: j.Verb + "-jobs", Go: title(j.Verb + " jobs"), SQL: "steer_jobs",
+			Command: "jobs " + j.Verb + " [ID…]", Page: "jobs/" + j.Verb,
+			Does: j.Does, Example: j.Examples,
+			More: j.More + " Jobs that come to match after the call has begun are left alone. Many jobs are changed in parts: a " +
+				"call that is cut off has changed some, and the next call goes on. The result is their number.",
+			ByHand: map[Face]string{
+				HTTP:    "the number is the field count",
+				Command: "it takes the ids of jobs too, and scripts that select are not asked before a retry",
+				Page:    "it asks with the number, and shows the progress",
+			},
+		},
+		Call: func(ctx context.Context, a *admin.Admin, in *In) (int64, error) {
+			selected, reason := S(in).Selected()
+			return j.Do(a, ctx, selected.filter(), reason)
+		},
+		Ask: func(ctx context.Context, a *admin.Admin, in *In) (string, error) {
+			selected, _ := S(in).Selected()
+			n, more, err := a.CountJobsToSteer(ctx, selected.filter())
+			orMore := ""
+			if more {
+				orMore = " or more"
+			}
+			return fmt.Sprintf("%s %d%s jobs", j.Verb, n, orMore), err
+		},
+		Done: func(_ *In, n int64) string { return fmt.Sprintf("%s %d jobs", j.Done, n) },
+	}
+}
+
+// Single is the operation on one job.
+func (j JobAction[In, S]) Single() Op[ByID, None] {
+	about := j.One
+	about.Topic, about.Path = jobs, cmp.Or(about.Path, "/events/{id}/"+about.Verb)
+	about.Command = "jobs " + j.Verb + " ID"
+	about.ByHand = map[Face]string{HTTP: jobRoute, Command: "it is the command for many", Page: "it calls the route"}
+	return Op[ByID, None]{
+		About: about,
+		Call: func(ctx context.Context, a *admin.Admin, in *ByID) (None, error) {
+			return None{}, j.DoOne(a, ctx, in.ID, "")
+		},
+		Done: func(in *ByID, _ None) string { return fmt.Sprintf(j.OneSentence, in.ID) },
+	}
+}

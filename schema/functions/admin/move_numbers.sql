@@ -73,6 +73,7 @@ begin
   return 1;
 end $$;
 
+-- An id that changes with each crash and each restore. Leads end with it.
 create or replace function posthorn.uncrashed_id()
 returns uuid language plpgsql as $$
 begin
@@ -81,8 +82,6 @@ begin
   end if;
   return (select u.id from posthorn.uncrashed u);
 end $$;
-comment on function posthorn.uncrashed_id() is
-  'An id that changes with each crash and each restore. Leads end with it.';
 
 -- The sequences whose numbers may be known outside of the database.
 create or replace function posthorn.numbers()

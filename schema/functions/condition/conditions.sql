@@ -68,7 +68,6 @@ begin
       array['enable_nestloop', 'enable_mergejoin']);
   end if;
 end $$;
-comment on function posthorn.compile(int, text) is 'Makes the functions of a condition.';
 
 -- The scope of a condition, written such that no index serves it.
 create or replace function posthorn.not_by_index(scope text)

@@ -61,3 +61,20 @@ func TestBlockedSlotIsRead(t *testing.T) {
 	s.exec("select posthorn.claim('default', 'test', 'w')")
 	s.wantUnread(false, "blocked", nil)
 }
+
+// A claim of an ordered group without rows means the end of the log, also where the events of
+// another namespace lie behind a dense part of its own.
+func TestOrderedGroupsPassEventsOfOtherNamespaces(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("update posthorn.config set value = '100' where key = 'poll_chunk_size'")
+	s.exec("select posthorn.define_namespace('other')")
+	s.define(`{"order": "key"}`)
+	s.exec("select posthorn.publish('default', 'a', key => i::text) from generate_series(1, 250) i")
+	s.exec("select posthorn.publish('other', 'a') from generate_series(1, 2000)")
+	s.exec("select posthorn.publish('default', 'a', key => i::text) from generate_series(1, 3) i")
+	equal(t, "events before the first claim without rows", len(s.drain()), 253)
+	if value[bool](s, "select posthorn.has_unread('default', $1)", group) {
+		t.Error("a claim found nothing, and there are unread events")
+	}
+}

@@ -1,6 +1,9 @@
 package guarantee
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 func (s *session) wantUnread(want bool, when string, cursor *string) {
 	s.t.Helper()
@@ -76,5 +79,35 @@ func TestOrderedGroupsPassEventsOfOtherNamespaces(t *testing.T) {
 	equal(t, "events before the first claim without rows", len(s.drain()), 253)
 	if value[bool](s, "select posthorn.has_unread('default', $1)", group) {
 		t.Error("a claim found nothing, and there are unread events")
+	}
+}
+
+// A claim that comes to the end of what the log was at an earlier claim goes on with what it is
+// now.
+func TestClaimsPassTheEndOfAnEarlierTarget(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"none", "key", "total"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			s.exec("update posthorn.config set value = '10' where key = 'poll_chunk_size'")
+			s.define(`{"order": "` + order + `"}`)
+			for i := range 10 { // with gaps, so that claims look where windows end
+				s.exec("select posthorn.publish('default', 'a', key => $1::text)", fmt.Sprint(i))
+				s.exec("select nextval('posthorn.event_id')")
+			}
+			slow := s.another()
+			slow.exec("begin")
+			slow.exec("select posthorn.publish('default', 'late')") // so that the target ends behind the ten
+			var events []int64
+			for len(events) < 10 {
+				l := s.claim(10)
+				events = append(events, l.Events...)
+				s.settle(l)
+			}
+			slow.exec("commit")
+			s.exec("select posthorn.publish('default', 'a', key => i::text) from generate_series(1, 4) i")
+			equal(t, "events before the next claim without rows", len(s.drain()), 5)
+		})
 	}
 }

@@ -238,7 +238,7 @@ begin
   cross join generate_series(0, (cardinality(s.ids) - 1) / 1000) k
   order by s.slot, k;
   get diagnostics events = row_count;
-  if events = 0 and c.blind > 0 then
-    c.blind := 0; -- the next events of the log are of other namespaces: the next cut looks where they end
+  if events = 0 and w.hi is not null then
+    c.blind := 0; -- the window was cut blind, and its events are of other namespaces: the next cut looks where they end
   end if;
 end $$;

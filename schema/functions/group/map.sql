@@ -11,7 +11,8 @@
 -- Flow: one claim, take_next, under the lock of the group
 --   1. claim_expired    a lease whose deadline has passed; after two silent workers it is split
 --   2. claim_retries    retries that are due
---   3. next_window      moves the cursor over the next part of the log: a lease, one row for up to a thousand events
+--   3. advance          moves the cursor over the next part of the log: a lease, one row for many events
+--      next_window      does the same for relays and archives; 2 and 3 take turns
 --      claim_slot       in its place for groups in order: cut makes a waiting lease for each slot, one in flight at a time
 --   listed_events, lease_events ──► the events of a lease; filtered_events if the group has subscriptions
 --

@@ -3,8 +3,8 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"strings"
+	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
@@ -66,8 +66,8 @@ func (a *Admin) CountJobsToSteer(ctx context.Context, f JobFilter) (n int64, mor
 }
 
 // RetryJobs starts all jobs of a status and tags again, as [Admin.ResetJob] does, and returns
-// their number. Jobs that were enqueued after the call has begun, or whose status has changed
-// meanwhile, are left alone. Many jobs are changed in several transactions: after an error
+// their number. Jobs that were enqueued after the call has begun are left alone, and mostly
+// those whose status changes meanwhile. Many jobs are changed in several transactions: after an error
 // some have been changed.
 func (a *Admin) RetryJobs(ctx context.Context, f JobFilter, reason string) (int64, error) {
 	return a.steerAll(ctx, entry{"retry-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, reason)
@@ -86,25 +86,32 @@ func (a *Admin) DeleteJobs(ctx context.Context, f JobFilter) (int64, error) {
 // steerAll does an action to all jobs of a status and tags, part by part. The audit log has
 // one entry for all parts.
 func (a *Admin) steerAll(ctx context.Context, e entry, f JobFilter, reason string) (jobs int64, err error) {
+	if f.Stalled != "" || f.Limit != 0 || f.Offset != 0 {
+		return 0, pg.Translate(e.verb(), pg.Invalid("jobs are selected by status and tags only", "Leave the other fields of the filter out."))
+	}
 	newest, _, err := a.BrowseJobs(ctx, JobFilter{Limit: 1}, 0)
-	if err != nil {
+	if err != nil || len(newest) == 0 {
 		return 0, err
 	}
-	var last int64
-	if len(newest) > 0 {
-		last = newest[0].ID
-	}
+	last := newest[0].ID
 	if a.actor != "" && a.action == 0 {
-		id, err := a.BeginAction(ctx, e.name, e.subject, e.detail, 0)
-		if err != nil {
+		whole := a
+		var id int64
+		if id, err = a.BeginAction(ctx, e.name, e.subject, e.detail, 0); err != nil {
 			return 0, err
 		}
-		whole := a
 		a = a.Part(id)
-		defer func() { err = errors.Join(err, whole.EndAction(context.WithoutCancel(ctx), id, reasonOf(err))) }()
+		defer func() {
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			if ended := whole.EndAction(ending, id, reasonOf(err)); err == nil {
+				err = ended
+			}
+		}()
 	}
 	for after := int64(0); ; {
-		next, n, err := a.SteerJobs(ctx, strings.TrimSuffix(e.name, "-jobs"), f, after, last, reason)
+		var next, n int64
+		next, n, err = a.SteerJobs(ctx, strings.TrimSuffix(e.name, "-jobs"), f, after, last, reason)
 		if jobs += n; err != nil || next == 0 {
 			return jobs, err
 		}
@@ -131,7 +138,7 @@ func (a *Admin) SteerJobs(ctx context.Context, action string, f JobFilter, after
 	}
 	jobs, err = a.recorded(ctx, noStream, entry{action + "-jobs", f.Status, map[string]any{"tags": f.Tags}}, func(db DB) (int64, error) {
 		found, err := rows[part](ctx, db, action+" jobs", "select * from posthorn.steer_jobs($1::text, $2::text, $3::text, $4::text[], $5::bigint, $6::bigint, $7::text)",
-			a.namespace, action, f.Status, list(f.Tags), after, last, pg.Optional(pg.Storable(reason)))
+			a.namespace, action, strings.ToUpper(f.Status), list(f.Tags), after, last, pg.Optional(pg.Storable(reason)))
 		if err != nil {
 			return 0, err
 		}

@@ -55,6 +55,37 @@ func TestSteerJobs(t *testing.T) {
 	testworld.Equal(t, "pending jobs behind the last one", count("PENDING", "usual"), 1)
 }
 
+// All jobs of a status and tags are changed by one call, in several transactions. The audit log
+// has one entry, with the error of a call that failed.
+func TestRetryJobs(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	w.Exec("select count(posthorn.enqueue('default', 'x', tags => '{a}')) from generate_series(1, 450)")
+	w.Exec("select count(posthorn.fail_job(j.id, 'w', permanent => true)) from posthorn.claim_jobs('default', 'w', '{a}', 450) j")
+	ann := w.Admin().By("ann")
+	failed := admin.JobFilter{Status: "failed", Tags: []string{"a"}}
+	if n, err := ann.RetryJobs(t.Context(), failed, "mended"); err != nil || n != 450 {
+		t.Errorf("retried %d jobs, %v", n, err)
+	}
+	if n, err := ann.RetryJobs(t.Context(), admin.JobFilter{Status: admin.JobCompleted}, ""); err == nil {
+		t.Errorf("retried %d completed jobs", n)
+	}
+	actions, err := ann.Actions(t.Context(), 0, 10)
+	if err != nil || len(actions) != 2 {
+		t.Fatalf("the audit log has %+v, %v", actions, err)
+	}
+	if a := actions[1]; a.Name != "retry-jobs" || a.Done != 450 || a.EndedAt.IsZero() || a.Error != "" {
+		t.Errorf("the entry of the retry is %+v", a)
+	}
+	if a := actions[0]; a.Done != 0 || a.EndedAt.IsZero() || a.Error == "" {
+		t.Errorf("the entry of the call that failed is %+v", a)
+	}
+	failed.Limit = 10
+	if _, err := ann.RetryJobs(t.Context(), failed, ""); err == nil {
+		t.Error("a limit was accepted, and has no effect")
+	}
+}
+
 // Before an action on jobs they are counted up to a bound, in all places where they wait.
 func TestCountJobsToSteer(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ var ListJobs = Op[ListJobsInput, []admin.JobStatus]{
 	About: About{
 		Topic: jobs, Verb: "list", Scope: Read, SQL: "list_jobs", Path: "/events",
 		Does:    "List jobs",
-		More:    "Jobs that match every filter. limit and offset select a page; total is the number of jobs on all pages.",
+		More:    "Jobs that match every filter. Over HTTP the oldest are first; limit and offset select a page, and total is the number of jobs on all pages.",
 		Example: "posthorn jobs list --status failed --tag mail\nposthorn jobs list --stalled --watch",
 		ByHand:  map[Face]string{HTTP: jobRoute, Command: "--watch lists them again and again, and the newest are first", Page: "it goes back from the newest by number"},
 	},
@@ -38,7 +38,7 @@ var GetJob = Op[ByID, admin.JobStatus]{
 	About: About{
 		Topic: jobs, Verb: "get", Scope: Read, SQL: "get_job", Path: "/events/{id}",
 		Does:   "Show a job, with its payload",
-		More:   "With include_logs the response has the log of the job, in order.",
+		More:   "Over HTTP, include_logs adds the log of the job, in order.",
 		ByHand: map[Face]string{HTTP: jobRoute, Command: "it shows the log too", Page: "it shows the log too"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ByID) (admin.JobStatus, error) { return a.Job(ctx, in.ID) },
@@ -58,7 +58,7 @@ var ChangeJob = Op[ChangeJobInput, None]{
 	About: About{
 		Topic: jobs, Verb: "change", Scope: JobsCreate, Method: "PATCH", Path: "/events/{id}",
 		Does:    "Change a pending job",
-		More:    "Changes the payload, the priority or run_at; absent fields stay as they are. 409: the job is not pending.",
+		More:    "Changes the payload, the priority or the due time; what is left out stays as it is. A job that is not pending is refused.",
 		Example: "posthorn jobs change 7 --priority 10\nposthorn jobs change 7 --run-at 2h --payload '{\"user\": 8}'",
 		ByHand:  map[Face]string{HTTP: jobRoute, Command: "--run-at may be a duration from now", Page: "the form shows the job"},
 	},
@@ -128,7 +128,7 @@ var RetryJobs = JobAction[JobsAndReasonInput, *JobsAndReasonInput]{
 	},
 	OneSentence: "job %d is pending again",
 	Does:        "Start jobs again that have failed, or that a worker has",
-	More:        "Each of them begins anew, with its retries as at first. Workers that have one of them lose it.",
+	More:        "Failed jobs get all their retries again; those of other jobs stay counted. Jobs that wait for their next attempt are due at once. Workers that have one of them lose it.",
 	Examples:    "posthorn jobs retry 7 8 --reason 'mail server is back'\nposthorn jobs retry --status failed --tag mail",
 	Do:          (*admin.Admin).RetryJobs, DoOne: (*admin.Admin).ResetJob,
 }

@@ -76,8 +76,13 @@ func TestMapsNameWhatExists(t *testing.T) {
 			continue
 		}
 		mapped[strings.Split(f.Name, "/")[1]] = true
+		_, tables, _ := strings.Cut(f.SQL, "-- Tables")
+		tables, _, _ = strings.Cut(tables, "-- Flow")
+		for _, word := range name.FindAllString(tables, -1) {
+			delete(relations, word)
+		}
 		for _, word := range name.FindAllString(f.SQL, -1) {
-			if delete(relations, word); strings.Contains(word, "_") && !exists[word] && word != "posthorn_condition" {
+			if strings.Contains(word, "_") && !exists[word] && word != "posthorn_condition" {
 				t.Errorf("%s names %s, which does not exist", f.Name, word)
 			}
 		}
@@ -89,6 +94,27 @@ func TestMapsNameWhatExists(t *testing.T) {
 	}
 	for relation := range relations {
 		t.Errorf("%s is on no map", relation)
+	}
+}
+
+// The comment of a function begins with the roles that may execute it, spelt as grant_role reads
+// them, or the function is for the owner or a trigger.
+func TestCommentsBeginWithRoles(t *testing.T) {
+	t.Parallel()
+	type function struct{ Name, Comment string }
+	roles := regexp.MustCompile(`^(publisher|consumer|publisher, consumer|admin): \S`)
+	granted := 0
+	for _, f := range rows[function](t, connect(t, posthorntest.Database(t)), `
+		select p.proname::text, obj_description(p.oid, 'pg_proc') from pg_proc p
+		where p.pronamespace = 'posthorn'::regnamespace and obj_description(p.oid, 'pg_proc') is not null`) {
+		if roles.MatchString(f.Comment) {
+			granted++
+		} else if !slices.Contains(owners, f.Name) && !strings.HasPrefix(f.Comment, "Trigger: ") && f.Name != "cause_of" {
+			t.Errorf("%s is for nobody: %s", f.Name, f.Comment)
+		}
+	}
+	if granted < 250 {
+		t.Errorf("only %d functions are for a role", granted)
 	}
 }
 
@@ -108,6 +134,12 @@ func TestFunctionsWithoutScansAreNotCompiled(t *testing.T) {
 		t.Errorf("%d functions lack \"set jit = off\": %s", len(compiled), strings.Join(compiled, ", "))
 	}
 }
+
+// besideForeignCode are functions that run after code of users in the same call: that code may
+// have changed the search_path, for good.
+var besideForeignCode = strings.Fields(`check_condition begin_condition_check read_condition is_enclosed tree_nodes not_allowed is_simple_pattern
+	bare lookup_keys split_sql match_events version_of match_once is_asked_for matching_functions run_matching match_with_care match_by_halves
+	ids_with_condition merge_matches bury_misfits run_of_misfits`)
 
 // Functions run what their text names, whatever the session's search_path is: first those that
 // the session, a trigger, a view or an index calls, and those with other rights than the caller.
@@ -139,8 +171,10 @@ func TestFunctionsThatAreCalledFirstSetASearchPath(t *testing.T) {
 		switch {
 		case first && !f.Sets && !f.BoundAlready && !slices.Contains(withoutPath, f.Name):
 			t.Errorf("%s sets no search_path", f.Name)
-		case !first && f.Sets && f.Name != "check_condition": // it sets all that the meaning of a condition may depend on
+		case !first && f.Sets && !slices.Contains(besideForeignCode, f.Name):
 			t.Errorf("%s sets a search_path, which its callers have set already", f.Name)
+		case !f.Sets && slices.Contains(besideForeignCode, f.Name):
+			t.Errorf("%s sets no search_path, and runs after code of users", f.Name)
 		case first && !f.Sets:
 			reached = append(reached, f)
 		}

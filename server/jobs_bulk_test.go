@@ -29,7 +29,8 @@ func TestJobsAreChangedInBulk(t *testing.T) {
 		t.Errorf("the logs of %d jobs have the reason", n)
 	}
 	change("cancel", `{"status": "PENDING", "tags": ["y"]}`, 300)
-	change("delete", `{"status": "FAILED"}`, 0) // only pending jobs can be deleted
+	s.call(t, "POST", "/v1/jobs/delete", `{"status": "FAILED"}`, admins).wantProblem(t, 400, "jobs that are FAILED cannot be deleted")
+	s.call(t, "POST", "/v1/jobs/cancel", `{"status": "FAILED"}`, admins).wantProblem(t, 400, "jobs that are FAILED cannot be cancelled")
 	change("retry", `{"status": "FAILED"}`, 150)
 	change("delete", `{"status": "PENDING"}`, 150)
 	if n := s.number(t, "select count(*) from posthorn.list_actions('default') where action = 'retry-jobs' and done in (300, 150) and ended_at is not null"); n != 2 {

@@ -49,7 +49,10 @@ func newJobsAction[In any, S op.Selection[In]](a *app, action op.JobAction[In, S
 			}
 			return fmt.Sprintf("delete %d jobs", len(ids)), nil
 		},
-		goesOn: func() bool { return action.Keeps },
+		goesOn: func() bool {
+			selected, _ := in.Selected()
+			return action.Keeps && (len(ids) > 0 || len(selected.Tags) > 0) // otherwise it takes all of a namespace
+		},
 		do: func(ctx context.Context, adm *admin.Admin, _ []string) (result, error) {
 			if len(ids) == 0 {
 				n, err := many.Call(ctx, adm, in)

@@ -24,7 +24,14 @@ func (p *Pages) jobs() {
 func (p *Pages) steerJobs(about op.About, advice string) {
 	p.bulk(Bulk{
 		Path: about.Page, Name: about.Name, Verb: sentence(about.Verb), Noun: about.Topic.One, Advice: advice,
-		Back: "jobs", Filter: op.Forms(&admin.JobFilter{}), Match: matchJobs,
+		Back: "jobs", Filter: op.Forms(&admin.JobFilter{}),
+		Match: func(ctx context.Context, r *Request, filter url.Values) (matched, error) {
+			status := filter.Get("status")
+			if about.Verb == "delete" && status != admin.JobPending || about.Verb == "cancel" && status == admin.JobFailed {
+				return matched{}, invalid("choose another status first", "Pending jobs can be deleted, and those that are pending or processing be cancelled.")
+			}
+			return matchJobs(ctx, r, filter)
+		},
 		Part: func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
 			f, err := jobFilter(filter)
 			if err != nil {

@@ -11,7 +11,7 @@
 --   node_status (view)
 --
 -- Flow
---   tend, four times a second from every process: tick, deliver_delayed, fire_schedules, return_jobs, and once a minute sweep
+--   tend, four times a second from every process: tick, deliver_delayed, fire_schedules, promote_jobs, and once a minute sweep
 --   register_node ──► touch_node_heartbeat ──► remove_node
 --   notice_restore ──► move_numbers: ids that may have left the database are never given again
 --   create_token, grant_token, find_token ──► api_tokens

@@ -40,6 +40,7 @@ begin
         perform posthorn.as_condition_role(null, format(
           'select (%s)::text from unnest(array[null::posthorn.event]) e, jsonb_populate_record(null::posthorn.subscriptions, ''{"params": {}}'') s',
           expression));
+        perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- which that code may have changed
         parts := array(select posthorn.bare(p) from unnest(posthorn.split_sql(posthorn.bare(expression), ' AND ')) p);
         select substr(p, length(contains) + 1, length(p) - length(contains) - 1) into args
         from unnest(parts) p
@@ -70,6 +71,7 @@ end $$;
 -- else runs: code that the parser called as posthorn_condition may have changed as_condition_role.
 create or replace function posthorn.read_condition(sql text, out expression text, out foreign_code boolean, out wrong text)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   tree text;
@@ -77,6 +79,7 @@ begin
   perform posthorn.as_condition_role(format(
     E'create or replace rule "_RETURN" as on select to posthorn.checked_condition do instead
       select (%s\n) as matches from unnest(null::posthorn.event[]) e, posthorn.subscriptions s', sql), null);
+  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- which code that the parser called may have changed
   select r.ev_action::text into tree from pg_rewrite r where r.ev_class = 'posthorn.checked_condition'::regclass;
   wrong := posthorn.not_allowed(tree);
   if wrong is null then
@@ -101,7 +104,9 @@ end $$;
 -- Whether a text stays within the parentheses that are put around it. The text is cut into tokens as Postgres does it.
 -- Dollar quotes and nested comments are refused.
 create or replace function posthorn.is_enclosed(sql text)
-returns boolean language plpgsql immutable as $$
+returns boolean language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   token text;
   depth int := 0;
@@ -124,7 +129,9 @@ end $$;
 -- Both belong to posthorn_condition. The caller undoes this, because code that runs as the owner of a function may
 -- change it.
 create or replace function posthorn.begin_condition_check()
-returns void language plpgsql as $$
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 begin
   create view posthorn.checked_condition as select null::boolean as matches;
   perform posthorn.give_to_condition_role('view', 'posthorn.checked_condition');
@@ -149,7 +156,9 @@ end $$;
 
 -- The nodes of a parse tree, each with its own fields only.
 create or replace function posthorn.tree_nodes(tree text)
-returns table (id int, above int[], label text, fields text) language plpgsql immutable as $$
+returns table (id int, above int[], label text, fields text) language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   token text;
   labels text[] := '{}';
@@ -174,7 +183,9 @@ end $$;
 
 -- The reason why a parse tree is not allowed as a condition; null if it is allowed.
 create or replace function posthorn.not_allowed(tree text)
-returns text language plpgsql stable as $$
+returns text language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   wrong text;
 begin
@@ -308,7 +319,9 @@ return o.oprnamespace = 'pg_catalog'::regnamespace and not posthorn.is_regexp(o)
 -- Whether a constant is a regular expression that matches in a time linear in the length of the text. Pieces in a row,
 -- without parentheses and back references and with few repetitions, keep the automaton small.
 create or replace function posthorn.is_simple_pattern(fields text)
-returns boolean language plpgsql immutable as $$
+returns boolean language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   bytes int[] := string_to_array(trim((regexp_match(fields, ':constvalue [0-9]+ \[([-0-9 ]+)\]'))[1]), ' ')::int[];
   pattern text;
@@ -361,7 +374,9 @@ comment on function posthorn.disallow_condition_function(text) is
 
 -- An expression without the parentheses around it.
 create or replace function posthorn.bare(expression text)
-returns text language sql immutable as $$
+returns text language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
   select case
   -- Split at its closing parenthesis, the expression has an empty second part only if that parenthesis is its end.
   when starts_with(expression, '(') and (posthorn.split_sql(substr(expression, 2), ')'))[2] = ''
@@ -373,7 +388,9 @@ $$;
 -- The arguments of jsonb_build_object as keys and values; null if a key is not a literal or is there twice. Called
 -- within check_condition only.
 create or replace function posthorn.lookup_keys(args text)
-returns posthorn.lookup_key[] language plpgsql as $$
+returns posthorn.lookup_key[] language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   parts text[] := posthorn.split_sql(args, ', ');
   k posthorn.lookup_key;
@@ -393,7 +410,9 @@ end $$;
 
 -- Splits an expression at the separators that are in no parentheses, brackets or quotes.
 create or replace function posthorn.split_sql(expression text, separator text)
-returns text[] language plpgsql immutable as $$
+returns text[] language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   parts text[] := '{}';
   since int := 1;

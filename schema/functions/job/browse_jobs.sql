@@ -147,6 +147,9 @@ begin
   elsif (steer_jobs.status in ('PENDING', 'PROCESSING', 'FAILED')) is not true then
     raise exception 'the status cannot be %', coalesce(steer_jobs.status, 'null')
       using errcode = 'PH004', hint = 'Finished jobs stay as they are: give PENDING, PROCESSING or FAILED.';
+  elsif steer_jobs.action = 'cancel' and steer_jobs.status = 'FAILED' or steer_jobs.action = 'delete' and steer_jobs.status <> 'PENDING' then
+    raise exception 'jobs that are % cannot be %', steer_jobs.status, case steer_jobs.action when 'cancel' then 'cancelled' else 'deleted' end
+      using errcode = 'PH004', hint = 'Pending jobs can be deleted, and those that are pending or processing be cancelled.';
   end if;
   select n.ids, n.looked_to into ids, steer_jobs.next
   from posthorn.next_jobs(ns, steer_jobs.status, coalesce(steer_jobs.tags, '{}'), steer_jobs.after,

@@ -123,7 +123,7 @@ declare
   seq bigint;
   target bigint := 0;
 begin
-  perform posthorn.check_kind(g.id, 'it cannot skip events, or read them twice', 'A projection can be rebuilt.', 'relay');
+  perform posthorn.check_kind(g.id, 'it cannot skip events, or read them twice', 'A projection can be rebuilt.', 'relay') where g.kind <> 'webhooks';
   if to_time is null then
     raise exception 'seek needs a time' using errcode = 'PH004', hint = 'Give a time, ''-infinity'' for the beginning or ''infinity'' for the end.';
   end if;

@@ -3,7 +3,9 @@
 create or replace function posthorn.match_events(
   group_no int, events posthorn.event[], only_ids bigint[] default null,
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
-) language plpgsql as $$
+) language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 #variable_conflict use_column
 declare
   before bigint;
@@ -29,6 +31,7 @@ end $$;
 create or replace function posthorn.version_of(group_no int)
 returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
@@ -41,7 +44,9 @@ end $$;
 create or replace function posthorn.match_once(
   group_no int, events posthorn.event[], only_ids bigint[],
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
-) language plpgsql as $$
+) language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 #variable_conflict use_column
 declare
   until timestamptz := clock_timestamp() + posthorn.setting('condition_time_limit')::interval;
@@ -86,7 +91,9 @@ end $$;
 -- before it looks for subscriptions that have it, so a condition that was stopped as slow must not be in the query at
 -- all.
 create or replace function posthorn.is_asked_for(group_no int, condition_id int, only_ids bigint[])
-returns boolean language sql stable as $$
+returns boolean language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
   select is_asked_for.condition_id is null or exists (
     select from posthorn.subscriptions s
     where s.group_no = is_asked_for.group_no and s.condition_id = is_asked_for.condition_id
@@ -102,7 +109,9 @@ return left(sqlstate, 2) in ('08', '25', '40', '53', '55', '57', '58');
 -- The queries that together match a group's subscriptions. For many events and few subscriptions, joining with all
 -- subscriptions is cheaper than a look-up for each event.
 create or replace function posthorn.matching_functions(group_no int, events int)
-returns table (query text, condition_id int, foreign_code boolean) language plpgsql stable as $$
+returns table (query text, condition_id int, foreign_code boolean) language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
 #variable_conflict use_column
 begin
   return query
@@ -123,7 +132,9 @@ end $$;
 
 -- Runs queries of matching_functions, and collects the matches by event.
 create or replace function posthorn.run_matching(query text, group_no int, events posthorn.event[], only_ids bigint[], until timestamptz)
-returns posthorn.match[] language plpgsql as $$
+returns posthorn.match[] language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   matches posthorn.match[];
 begin
@@ -143,7 +154,9 @@ end $$;
 create or replace function posthorn.match_with_care(
   query text, condition_id int, slow boolean, group_no int, events posthorn.event[], only_ids bigint[],
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
-) language plpgsql as $$
+) language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 #variable_conflict use_column
 declare
   -- Filters run Posthorn's own code, so they have no limit.
@@ -177,7 +190,9 @@ end $$;
 create or replace function posthorn.match_by_halves(
   query text, condition_id int, group_no int, events posthorn.event[], only_ids bigint[], until timestamptz,
   out matches posthorn.match[], out misfits posthorn.misfit[]
-) language plpgsql as $$
+) language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   half int := cardinality(events) / 2;
   ids bigint[];
@@ -216,7 +231,9 @@ end $$;
 
 -- The subscriptions of a group that have a condition; with null, those that have filters.
 create or replace function posthorn.ids_with_condition(group_no int, condition_id int, only_ids bigint[])
-returns bigint[] language sql stable as $$
+returns bigint[] language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
   select array(
     select s.id from posthorn.subscriptions s
     where s.group_no = ids_with_condition.group_no and (s.id = any (only_ids) or only_ids is null and s.stopped_at is null)
@@ -226,7 +243,9 @@ $$;
 
 -- Joins two lists of matches.
 create or replace function posthorn.merge_matches(a posthorn.match[], b posthorn.match[])
-returns posthorn.match[] language sql immutable as $$
+returns posthorn.match[] language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
   select case
   when a is null then b
   when b is null then a

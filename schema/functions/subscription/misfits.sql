@@ -7,7 +7,9 @@
 create or replace function posthorn.bury_misfits(
   l posthorn.leases, batch posthorn.event[], upto bigint, inout matches posthorn.match[], misfits posthorn.misfit[],
   inout troubles posthorn.trouble[], out ends posthorn.misfit[]
-) language plpgsql as $$
+) language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 #variable_conflict use_column
 declare
   f record;
@@ -53,6 +55,7 @@ end $$;
 -- For how many events in a row a condition has failed at the end of a batch, and the event at which that reached 100.
 create or replace function posthorn.run_of_misfits(ids bigint[], failed bigint[], fresh bigint[], inout run int, out last_id bigint)
 language plpgsql immutable
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   id bigint;

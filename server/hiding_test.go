@@ -64,6 +64,7 @@ var bodies = map[string]string{
 	"redrive-edited-dead-letter": `{"payload":{}}`, "settle-lease": `{"attempt":1}`, "extend-lease": `{"attempt":1}`, "release-lease": `{"attempt":1}`,
 	"publish-events": `{"type":"a"}`, "set-stream-policy": `{"security_level":"open"}`, "set-job-limit": `{"max_running":1}`, "define-namespace": `{}`,
 	"snooze-job": `{"worker_id":"w"}`, "change-job": `{"priority":1}`, "reset-job": `{}`, "cancel-job": `{}`, "enqueue-job": `{"title":"a","payload":{}}`,
+	"retry-jobs": `{"status":"FAILED"}`, "cancel-jobs": `{"status":"PENDING"}`, "delete-jobs": `{"status":"PENDING"}`,
 	"create-token": `{"name":"a","scopes":["admin"]}`,
 	"start-job":    `{"worker_id":"w"}`, "heartbeat-job": `{"worker_id":"w"}`, "complete-job": `{"worker_id":"w"}`, "fail-job": `{"worker_id":"w","error_message":"e"}`,
 }

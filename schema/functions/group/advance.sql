@@ -9,8 +9,6 @@ declare
   k int;
   top bigint;
   yesterday timestamptz;
-  step record;
-  begun constant boolean := c.target is not null; -- by an earlier claim
 begin
   c.n := c.n + 1;
   if c.target is null then
@@ -94,15 +92,6 @@ begin
   if k is null or k = 0 then
     advance.lo := null;
     advance.hi := null;
-    if begun then -- the target is from before, so there may be events behind it
-      c.n := c.n - 1;
-      step := posthorn.advance(c, advance.namespace_id, advance.n, advance.sight, advance.clock_low);
-      c := step.c;
-      advance.ids := step.ids;
-      advance.lo := step.lo;
-      advance.hi := step.hi;
-      advance.since := step.since;
-    end if;
   end if;
 end $$;
 

@@ -7,17 +7,17 @@ create or replace function posthorn.claim_slot(
 ) language plpgsql as $$
 declare
   r record;
-  blind int;
+  before posthorn.cursors;
 begin
   taken := posthorn.claim_blocked(g, claim_slot.node, claim_slot.max_events, claim_slot.at, claim_slot.until, claim_slot.token);
   for i in 1..4 loop
     exit when taken.id is not null;
     taken := posthorn.claim_waiting(g, claim_slot.node, claim_slot.max_events, claim_slot.until, claim_slot.token);
     exit when taken.id is not null;
-    blind := c.blind;
+    before := c;
     r := posthorn.cut(g, c, sight, clock_low);
     c := r.c;
-    exit when r.events = 0 and c.blind = blind;
+    exit when r.events = 0 and c.blind = before.blind and (before.target is null or c.target is not null); -- else there may be events behind it
   end loop;
 end $$;
 

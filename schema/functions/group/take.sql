@@ -211,6 +211,10 @@ begin
   end if;
   if taken.id is null and g.ordering = 'none' then
     step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
+    if c.target is not null and step.ids is null and step.hi is null then -- an earlier target has ended: there may be events behind it
+      c := step.c;
+      step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
+    end if;
     if step.ids is not null or step.hi is not null then
       insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since, claimed_at)
       values (g.id, g.namespace_id, take_next.token, take_next.node, until, step.ids,

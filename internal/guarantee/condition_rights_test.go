@@ -113,6 +113,39 @@ func TestConditionsGiveAdminsNoRights(t *testing.T) {
 	equal(t, "objects", s.objects(), before)
 }
 
+// Code that the parser of a condition calls may set the search_path for good. What the owner of
+// the schema runs behind it names what it named before.
+func TestConditionsLeaveTheSearchPath(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	admin, ranAs := s.hostile("posthorn_admin")
+	admin.exec(`
+		create function pg_temp.moves(int) returns boolean language plpgsql stable as $$
+		begin
+			perform pg_catalog.set_config('search_path', 'pg_temp, pg_catalog', false);
+			raise notice 'ran as %', current_user;
+			return true;
+		end $$;
+		create domain pg_temp.moving as int check (pg_temp.moves(value));
+		create function pg_temp.spy() returns oid language plpgsql as $$
+		begin
+			raise notice 'ran as %', current_user;
+			return 0;
+		end $$;
+		create temporary view pg_rewrite as select pg_temp.spy() as ev_class, null::pg_catalog.pg_node_tree as ev_action`)
+	admin.refused("PH004", "select posthorn.subscribe('default', $1, 'a', json_build_object('conditions_sql', $2::text)::jsonb)", group, "'{1}'::pg_temp.moving[] is not null")
+	ran := ranAs()
+	if len(ran) == 0 {
+		t.Error("the parser called nothing: this tests nothing")
+	}
+	for _, role := range ran {
+		if role != "posthorn_condition" {
+			t.Errorf("the code of an admin ran as %s", role)
+		}
+	}
+}
+
 // A condition has the same meaning in every session: settings that change how
 // Postgres reads literals cannot turn a literal into code.
 func TestConditionsDoNotDependOnTheSession(t *testing.T) {

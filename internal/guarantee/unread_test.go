@@ -111,3 +111,21 @@ func TestClaimsPassTheEndOfAnEarlierTarget(t *testing.T) {
 		})
 	}
 }
+
+// The window behind an earlier target begins at that target: one that began where the earlier
+// one did would have events twice.
+func TestWindowBehindAnEarlierTarget(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	for range 10 { // with gaps, so that claims look where windows end
+		s.publish()
+		s.exec("select nextval('posthorn.event_id')")
+	}
+	equal(t, "events of the first window", len(s.claim(10).Events), 10)
+	target := value[string](s, "select target::text from posthorn.cursors order by n desc limit 1")
+	wanted := []int64{s.publish(), s.publish()}
+	l := s.claim(10)
+	wantEvents(t, l.Events, wanted...)
+	equal(t, "the beginning of the window", value[string](s, "select base::text from posthorn.leases where id = $1", l.ID), target)
+}

@@ -66,9 +66,8 @@ func (a *Admin) CountJobsToSteer(ctx context.Context, f JobFilter) (n int64, mor
 }
 
 // RetryJobs starts all jobs of a status and tags again, as [Admin.ResetJob] does, and returns
-// their number. Jobs that were enqueued after the call has begun are left alone, and mostly
-// those whose status changes meanwhile. Many jobs are changed in several transactions: after an error
-// some have been changed.
+// their number. Jobs that were enqueued after the call has begun are left alone. Many jobs are
+// changed in several transactions: after an error some have been changed.
 func (a *Admin) RetryJobs(ctx context.Context, f JobFilter, reason string) (int64, error) {
 	return a.steerAll(ctx, entry{"retry-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, reason)
 }
@@ -129,8 +128,7 @@ func reasonOf(err error) string {
 
 // SteerJobs retries, cancels or deletes the next jobs of a status and tags with numbers
 // from after to last. It returns the number after which the next call goes on, 0 at the
-// end, and how many jobs it has changed. Jobs whose status has changed meanwhile are left
-// alone.
+// end, and how many jobs it has changed.
 func (a *Admin) SteerJobs(ctx context.Context, action string, f JobFilter, after, last int64, reason string) (next, jobs int64, err error) {
 	type part struct {
 		Next *int64 `db:"next"`

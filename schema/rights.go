@@ -35,7 +35,7 @@ func RolesFor(kind, name string) (roles []string) {
 // granted matches the comment of a function that begins with those who may execute it.
 var granted = regexp.MustCompile(`(?m)^comment on function posthorn\.(\w+)\([^\n]*\) is\s+'((?:publisher|consumer|admin)(?:, (?:publisher|consumer))*): `)
 
-// grantedTo returns by the name of a function who may execute it, besides the owner.
+// grantedTo returns the roles that may execute a function, besides its owner, by its name.
 var grantedTo = sync.OnceValue(func() map[string]string {
 	roles := map[string]string{}
 	for _, step := range embedded().steps(State{Standing: Absent}) {

@@ -1,8 +1,8 @@
--- What keeps an installation going, and who may do what.
+-- Upkeep, processes, settings, and the rights of tokens and roles.
 --
 -- Tables
 --   config                          settings; update the value
---   nodes, node_handlers            processes, and what each can handle
+--   nodes, node_handlers            processes, and the handlers of each
 --   api_tokens                      tokens of the HTTP API, by hash
 --   audit                           actions of people
 --   ticks                           snapshots with their times: for seek, and for finding the partitions to read

@@ -1,7 +1,7 @@
 -- Archives: groups whose events are written to object storage, and their way back.
 --
 -- Tables
---   archives, archive_streams            the group; who writes each stream
+--   archives, archive_streams            the group; the worker that writes each stream
 --   archive_parts                        events that were read and are not in a segment yet
 --   archive_segments, archive_days       objects, decided before they are written; a manifest for each day
 --   archive_replays, archive_restores    events on their way back

@@ -1,4 +1,4 @@
--- Dead letters: events that failed for good, and what people do with them.
+-- Dead letters: events that failed for good, until people redrive, discard or purge them.
 --
 -- Tables
 --   dead_letters   whole events, with the error and the story of their attempts; those that were discarded stay for a while

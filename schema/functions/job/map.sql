@@ -9,7 +9,7 @@
 --   retried_jobs, job_log_entries earlier attempts
 --   finished_jobs                 completed, failed for good or cancelled
 --   job_keys                      keys under which no second job is enqueued
---   job_limits, running_tags, job_starts, job_openings       limits of tags: the limit, and what counts against it
+--   job_limits, running_tags, job_starts, job_openings       limits of tags, and the jobs that count against them
 --   job_hints                     where a look for jobs found one when looking from the beginning had become slow
 --   jobs, job_log (views)
 --

@@ -1,7 +1,7 @@
 -- The log: events, streams, namespaces, and how transactions and readers see them.
 --
 -- Tables
---   namespaces, stream_names (streams: one row a name)     what every event belongs to
+--   namespaces, stream_names (streams: one row a name)     every event belongs to one of each
 --   events           the log itself, in partitions by time; rows are never changed or deleted
 --   delayed          events that are due later; tend publishes them
 --   dedup_keys       keys that were published under lately

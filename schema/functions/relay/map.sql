@@ -2,9 +2,9 @@
 --
 -- Tables
 --   relays                        groups whose windows a process writes to a broker, with its lead
---   relayed                       what was written, and when
+--   relayed                       the events that were written, and when
 --   imports, import_streams       streams of brokers that a process publishes into the log, with its lead and positions
---   imported_ids                  ids at the origin, to know what a broker repeats
+--   imported_ids                  ids at the origin, to know the events that a broker repeats
 --   outbox_event, relay_status, relay_leases, import_status, import_stream_status (views)
 --
 -- Flow

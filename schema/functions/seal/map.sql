@@ -1,4 +1,4 @@
--- Policies of streams: who may read them, and which are encrypted.
+-- Policies of streams: restricted to some tokens, or encrypted.
 --
 -- Tables
 --   stream_policies   restricted: only tokens that name the stream; confidential: payloads are encrypted
@@ -9,4 +9,4 @@
 -- Flow
 --   set_stream_policy ──► stream_policies, sealed_streams
 --   use_stream_key, add_stream_key ──► stream_keys; rotate_stream_key; shred_stream_keys destroys them, and with them all payloads
---   hidden_things, is_hidden, check_seen    what a caller may not see, because it reads a restricted stream
+--   hidden_things, is_hidden, check_seen    things that read a restricted stream do not exist for other callers

@@ -1,11 +1,11 @@
--- Subscriptions: the events that a group wants, and what becomes of them while they are stopped.
+-- Subscriptions: the events that a group wants, also those that it misses while a subscription is stopped.
 --
 -- Tables
 --   subscriptions      a filter or a condition each; a group without any wants everything
 --   filtered_groups    groups that have, or had, subscriptions
 --   anchors            values under which filters are found: an event with none of them matches no filter
 --   matchers           the distinct conditions of each group
---   stops, missed      what a stopped subscription has missed, as stretches of the log and as single events
+--   stops, missed      the events that a stopped subscription has missed: stretches of the log, and single ones
 --   former_names       names that handlers and subscriptions had before
 --
 -- Flow
@@ -14,5 +14,5 @@
 --        ├► match_filters        by anchors, then the whole filter
 --        └► run_matching         conditions, compiled
 --   an event for which a condition fails ──► misfits: bury_misfits makes it a dead letter
---   stop_subscriptions ──► stops ──► catch_up               when it goes on: makes retries of what it missed
+--   stop_subscriptions ──► stops ──► catch_up               when it goes on: makes retries of the missed events
 --   former_names: a claim hands out the retries of an old name under the present one

@@ -72,10 +72,10 @@ func TestDoctorFinds(t *testing.T) {
 			relay, "insert into posthorn.retries (group_id, event_id, attempts, due_at, error) select group_id, 1, 1, now(), 'no broker' from posthorn.relays",
 		}},
 		"relay without its broker": {"relays", admin.Warn, "relay r of namespace default cannot write: connection refused", []string{
-			relay, stuck, "update posthorn.relays set error = 'connection refused', failed_at = now()",
+			relay, stuck, "update posthorn.leads set error = 'connection refused', failed_at = now()",
 		}},
 		"relay with a stuck stream": {"relays", admin.Warn, "relay r of namespace default cannot write 1 stream: no room", []string{
-			relay, stuck, "update posthorn.relays set error = 'no room', failed_at = now() - interval '1 minute'",
+			relay, stuck, "update posthorn.leads set error = 'no room', failed_at = now() - interval '1 minute'",
 			"insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch) select group_id, 1, 1, 1, now(), 1 from posthorn.relays",
 		}},
 		"idle archive": {"archives", admin.Warn, "archive a of namespace default has 1 event to write, and no process runs it", []string{archive, publish, later}},
@@ -120,7 +120,7 @@ func TestDoctorFinds(t *testing.T) {
 			anImport, leadImport, "insert into posthorn.import_streams (import_id, stream, error) select id, 's', 'refused' from posthorn.imports",
 		}},
 		"slow import": {"imports", admin.Warn, "import i of namespace default is 7 events behind redis://r; the oldest has been there for 1h", []string{
-			anImport, leadImport, "select posthorn.note_import_lag(i.id, i.owner, i.epoch, '{s}', '{7}', array[now() - interval '1 hour']) from posthorn.imports i",
+			anImport, leadImport, "select posthorn.note_import_lag(l.id, l.owner, l.epoch, '{s}', '{7}', array[now() - interval '1 hour']) from posthorn.leads l",
 		}},
 		"trimmed": {"imports", admin.Fail, "redis://r removed them before they were imported, from s", []string{
 			anImport, "insert into posthorn.import_streams (import_id, stream, trimmed_at) select id, 's', now() from posthorn.imports",
@@ -135,7 +135,7 @@ func TestDoctorFinds(t *testing.T) {
 			aWebhook, publish, "insert into posthorn.retries select group_id, 1, name, 0, posthorn.now() - interval '3 hours' from posthorn.webhooks",
 		}},
 		"unsent webhooks": {"webhooks", admin.Warn, "webhooks of namespace default have events to send, and no process has sent any for", []string{
-			aWebhook, publish, "update posthorn.webhook_groups set updated_at = posthorn.now() - interval '2 hours'",
+			aWebhook, publish, "update posthorn.leads set updated_at = posthorn.now() - interval '2 hours'",
 			"alter table posthorn.events disable trigger append_only", "update posthorn.events set created_at = posthorn.now() - interval '1 hour'",
 		}},
 		"stopped": {"subscriptions", admin.Warn, "picky of group g in namespace default was stopped", []string{

@@ -115,7 +115,7 @@ func hush7(t *testing.T) *hushed {
 		`update posthorn.scheduled_tasks set failures = 3, last_error = 'xq7error of a schedule' where name = 'xq7schedule'`,
 		// Relays, imports and archives: of the stream alone, and of all.
 		`select posthorn.define_relay('default', 'xq7relay', '{"streams": ["xq7stream"]}'), posthorn.define_relay('default', 'to-redis', '{"streams": ["xq7stream", ">"]}')`,
-		`update posthorn.relays set error = 'xq7error of a broker', failed_at = posthorn.now()`,
+		`update posthorn.leads set error = 'xq7error of a broker', failed_at = posthorn.now() where kind = 'relay'`,
 		`select posthorn.define_import('default', 'xq7import', 'nats://broker:4222', 'nats', '{xq7stream}'),
 			posthorn.define_import('default', 'from-nats', 'nats://broker:4222', 'nats', '{xq7stream,>}')`,
 		`insert into posthorn.import_streams (import_id, stream, error, failed_at, trimmed_at)

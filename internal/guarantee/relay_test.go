@@ -110,7 +110,7 @@ func TestOneProcessLeads(t *testing.T) {
 		}
 		equal(t, "leaders", value[int](s, "select count(*) from public.asked where term is not null"), 1)
 		s.exec("delete from public.asked")
-		s.exec("select posthorn.resign_relay($1, owner, epoch) from posthorn.relays", group)
+		s.exec("select posthorn.resign_relay($1, owner, epoch) from posthorn.leads", group)
 	}
 }
 
@@ -356,7 +356,7 @@ func relayAfterARestore(t *testing.T, own *ownDatabase) {
 	equal(t, "origin", value[string](s, "select posthorn.origin()::text"), origin)
 	s.exec("select posthorn.rebase()")
 	equal(t, "origin after rebase", value[string](s, "select posthorn.origin()::text"), origin)
-	s.exec("update posthorn.relays set until = posthorn.now()")
+	s.exec("update posthorn.leads set until = posthorn.now()")
 	r := s.relay(second)
 	var got []int64
 	for w := r.take(1000); w.lease != 0; w = r.take(1000) {
@@ -376,5 +376,6 @@ func TestConsumersMayRelay(t *testing.T) {
 	s.exec("select * from posthorn.stream_leases")
 	s.exec("select * from posthorn.relay_status")
 	s.refused("42501", "select * from posthorn.relays")
+	s.refused("42501", "select * from posthorn.leads")
 	s.refused("42501", "update posthorn.log_origin set origin = gen_random_uuid()")
 }

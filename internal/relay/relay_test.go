@@ -608,7 +608,7 @@ func TestOneProcessRelays(t *testing.T) {
 		}
 		seen[l] = true
 		ends[l[0]-'0']()
-		if s := r.relayStatus("out"); s.Owner != "" && testworld.Ask[int](r.world, "select count(*) from posthorn.relays where owner is not null") > 1 {
+		if s := r.relayStatus("out"); s.Owner != "" && testworld.Ask[int](r.world, "select count(*) from posthorn.leads where owner is not null") > 1 {
 			t.Errorf("it ended and leads still: %+v", s)
 		}
 	}
@@ -773,7 +773,7 @@ func TestRelayIsAGroup(t *testing.T) {
 
 	end()
 	r.Exec("select posthorn.delete_group('default', 'out')")
-	if n := testworld.Ask[int](r.world, "select (select count(*) from posthorn.relays) + (select count(*) from posthorn.relayed)"); n != 0 {
+	if n := testworld.Ask[int](r.world, "select (select count(*) from posthorn.relays) + (select count(*) from posthorn.leads) + (select count(*) from posthorn.relayed)"); n != 0 {
 		t.Errorf("%d rows are left of it", n)
 	}
 }

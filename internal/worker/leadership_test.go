@@ -111,7 +111,7 @@ func (l *leadership) Release(ctx context.Context) error { return pg.ResignImport
 func (l *leads) takeOver(owner string) (lead pg.ImportLead) {
 	l.Helper()
 	err := pgx.BeginFunc(l.Context(), l.db, func(tx pgx.Tx) (err error) {
-		if _, err = tx.Exec(l.Context(), "update posthorn.imports set until = posthorn.now()"); err == nil {
+		if _, err = tx.Exec(l.Context(), "update posthorn.leads set until = posthorn.now()"); err == nil {
 			lead, err = pg.LeadImport(l.Context(), tx, l.imp, owner, time.Hour, 0)
 		}
 		return err
@@ -178,7 +178,7 @@ func TestALeadLapses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(t.Context())
-	if _, err := tx.Exec(t.Context(), "select from posthorn.imports for update"); err != nil {
+	if _, err := tx.Exec(t.Context(), "select from posthorn.leads for update"); err != nil {
 		t.Fatal(err)
 	}
 	if err := await.Value(t, "its work ends", a.ended); !errors.Is(err, worker.ErrLapsed) {

@@ -1,6 +1,7 @@
 -- Imports: streams of a broker that one process at a time reads, and publishes into the log.
 --
---   imports ─ import_streams                 how far it is in each stream of the broker
+--   imports ─ leads                          the process that imports, until when
+--           ├ import_streams                 how far it is in each stream of the broker
 --           └ imported_ids                   the events that it published lately: brokers repeat themselves
 --
 -- Imported events are events of the log like all others. Where they were published first stands at the head of
@@ -13,14 +14,7 @@ create table posthorn.imports (
   source text not null,                -- the broker, for people: without user, password and parameters
   kind text not null,                  -- a position means nothing to a broker of another kind
   streams text[] not null,             -- patterns of the streams that it is for
-  owner text,                          -- the process that imports; null if none does
-  until timestamptz,                   -- after that another may
-  led_since timestamptz,               -- since when the owner has
-  epoch bigint not null default 0,     -- fences: rises whenever the lead is taken, or the import is changed
-  error text,                          -- that keeps it from reading the broker
-  failed_at timestamptz,
   looked_at timestamptz,               -- when it was asked how much the broker has left; null: not yet
-  updated_at timestamptz not null default posthorn.now(),
   unique (namespace_id, name)
 ) with (fillfactor = 50);
 comment on table posthorn.imports is 'Streams of brokers that one process at a time publishes into the log.';

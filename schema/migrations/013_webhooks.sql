@@ -1,6 +1,7 @@
 -- Webhooks: endpoints that get events over HTTP. Each is a subscription of the group "webhooks" of its namespace.
 --
---   groups ─ webhook_groups                  the process that leads, until when
+--   groups ─ webhook_groups                  the version of their settings
+--          ├ leads                           the process that leads, until when
 --          ├ subscriptions ─ webhooks        the settings of each endpoint, and how it is doing
 --          │                ├ webhook_secrets    signing keys and headers
 --          │                └ webhook_attempts   the delivery log, partitioned by day
@@ -14,14 +15,8 @@ insert into posthorn.config (key, value, description) values
 -- No foreign key to groups, for the reason that relays has none.
 create table posthorn.webhook_groups (
   group_id int primary key,
-  owner text,                          -- the process that leads; null if none does
-  until timestamptz,                   -- after that another may lead
-  led_since timestamptz,               -- since when the owner has led
-  epoch bigint not null default 0,     -- fences: rises whenever the lead is taken, or the group is moved
-  uncrashed uuid,                      -- the id of posthorn.uncrashed when the lead was taken
-  version bigint not null default 0,   -- rises when a webhook is made, changed, enabled, disabled or removed
-  updated_at timestamptz not null default posthorn.now()
-) with (fillfactor = 50);
+  version bigint not null default 0    -- rises when a webhook is made, changed, enabled, disabled or removed
+);
 comment on table posthorn.webhook_groups is 'Groups whose events one process at a time sends to webhooks.';
 
 -- Health is written when it changes: the first failure, each probe of an endpoint that fails, and the first success.

@@ -176,7 +176,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(delete_group.namespace, delete_group.group_name);
 begin
-  perform posthorn.lock_group(g.id);
+  perform posthorn.change_lead(g.kind, g.id); -- which locks the group, too
   with gone as (delete from posthorn.leases l where l.id = any (array(select x.id from posthorn.leases_of(g.id) x)) returning l.until)
   select count(*) filter (where until is not null) into delete_group.leases from gone;
   with gone as (delete from posthorn.retries where group_id = g.id returning 1)
@@ -190,6 +190,7 @@ begin
   where p.replaces = g.id;
   delete from posthorn.projections where group_id = g.id;
   delete from posthorn.relayed where group_id = g.id;
+  delete from posthorn.leads l where l.kind = g.kind and l.id = g.id;
   delete from posthorn.relays where group_id = g.id;
   delete from posthorn.webhook_groups where group_id = g.id;
   delete from posthorn.archive_parts where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);

@@ -18,7 +18,7 @@ begin
   end if;
   perform posthorn.check_claim(1, '1 second', gen_random_uuid());
   perform posthorn.verify_cluster();
-  perform posthorn.lock_group(g.id);
+  perform posthorn.end_lead(g.kind, g.id); -- which locks the group, too
   was := posthorn.newest_cursor(g.id);
   sight := posthorn.look();
   if g.kind = 'relay' then
@@ -29,8 +29,7 @@ begin
   update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;
   perform posthorn.move_cursor(g, to_time, sight);
   perform posthorn.move_stops(g, was);
-  perform posthorn.restart_relay(g, left_out);
-  perform posthorn.restart_webhooks(g);
+  perform posthorn.restart_relay(g, left_out) where g.kind = 'relay';
 end $$;
 comment on function posthorn.seek(text, text, timestamptz) is
   'admin: Moves a group to a time: it is handed every event published from then on. ''-infinity'' and ''infinity'' are the ends of the log.';

@@ -5,13 +5,13 @@ set search_path = pg_catalog, pg_temp
 as $$
   with idle as materialized ( -- nothing is sent at all: of no use to name each webhook
     select n.namespace, posthorn.now() - greatest(coalesce(l.until, l.updated_at), o.oldest) as since
-    from posthorn.webhook_groups l
-    join posthorn.groups g on g.id = l.group_id
+    from posthorn.leads l
+    join posthorn.groups g on g.id = l.id
     join posthorn.namespaces n on n.id = g.namespace_id
     cross join lateral (select posthorn.oldest_unread(g) as oldest) o
-    where (l.until > posthorn.now()) is not true and not g.paused and posthorn.has_work(g)
+    where l.kind = 'webhooks' and (l.until > posthorn.now()) is not true and not g.paused and posthorn.has_work(g)
       and (of_namespace is null or n.namespace = of_namespace)
-      and exists (select from posthorn.webhooks w where w.group_id = l.group_id)
+      and exists (select from posthorn.webhooks w where w.group_id = l.id)
   ), w as materialized (
     select n.namespace, w.name, w.group_id, s.stopped_at, s.error as reason, w.failing_since, w.last_error, d.due_at
     from posthorn.webhooks w

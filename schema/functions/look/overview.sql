@@ -12,7 +12,7 @@ as $$
     union
     select l.node from posthorn.leases l where l.group_id = g.id and l.until > posthorn.now() and l.node is not null
     union
-    select r.owner from posthorn.relays r where r.group_id = g.id and r.until > posthorn.now()) x
+    select l.owner from posthorn.leads l where l.kind = 'relay' and l.id = g.id and l.until > posthorn.now()) x
 $$;
 
 -- lag_before is how far the group was behind about ten minutes ago.

@@ -18,17 +18,18 @@ begin
   on conflict (namespace_id, name) do nothing
   returning * into i;
   if found then
+    insert into posthorn.leads (kind, id) values ('import', i.id);
     return i.id;
   end if;
+  -- First the lead, then the row, as the process that leads does.
+  perform posthorn.change_lead('import', x.id) from posthorn.imports x where x.namespace_id = ns and x.name = define_import.name;
   select x.* into i from posthorn.imports x where x.namespace_id = ns and x.name = define_import.name for no key update;
   if i.kind <> define_import.kind then
     raise exception 'import "%" reads %, whose positions mean nothing to %', i.name, i.kind, define_import.kind
       using errcode = 'PH002', hint = format('Give it another name, or begin anew: posthorn --namespace %s imports delete %s', define_import.namespace, i.name);
   end if;
-  -- The process that leads begins anew, with these streams.
-  update posthorn.imports x
-  set source = define_import.source, streams = patterns, updated_at = posthorn.now(),
-    epoch = x.epoch + case when x.streams <> patterns then 1 else 0 end
+  perform posthorn.end_lead('import', i.id) where i.streams <> patterns; -- the next leader begins with these
+  update posthorn.imports x set source = define_import.source, streams = patterns
   where x.id = i.id and (x.source, x.streams) is distinct from (define_import.source, patterns);
   return i.id;
 end $$;
@@ -43,6 +44,8 @@ as $$
 declare
   gone int;
 begin
+  perform posthorn.change_lead('import', x.id)
+  from posthorn.imports x where x.namespace_id = posthorn.namespace_id(delete_import.namespace) and x.name = delete_import.name;
   delete from posthorn.imports x
   where x.namespace_id = posthorn.namespace_id(delete_import.namespace) and x.name = delete_import.name
   returning x.id into gone;
@@ -50,6 +53,7 @@ begin
     raise exception 'import % does not exist in namespace %', coalesce(quote_literal(delete_import.name), 'null'), delete_import.namespace
       using errcode = 'PH001', hint = 'See: posthorn imports list.';
   end if;
+  delete from posthorn.leads l where l.kind = 'import' and l.id = gone;
   delete from posthorn.import_streams s where s.import_id = gone;
   delete from posthorn.imported_ids k where k.import_id = gone;
 end $$;

@@ -24,6 +24,7 @@ begin
       '{"start": "beginning", "backoff": {"to": "1 minute"}}'::jsonb || conf || '{"order": "none", "attempts": 0}');
     update posthorn.groups x set kind = 'relay' where x.id = g.id;
     insert into posthorn.relays (group_id, streams, imported, passed) values (g.id, patterns, with_imported, '{(,)}');
+    insert into posthorn.leads (kind, id) values ('relay', g.id);
     perform posthorn.note_passed(posthorn.newest_cursor(g.id), '{}');
     return g.id;
   elsif g.kind <> 'relay' then
@@ -36,11 +37,8 @@ begin
     backoff_factor = g.backoff_factor, backoff_jitter = g.backoff_jitter
   where x.id = g.id and x is distinct from g;
   if (select (r.streams, r.imported) <> (patterns, with_imported) from posthorn.relays r where r.group_id = g.id) then
-    perform posthorn.lock_group(g.id);
-    -- The leading process begins anew, with these streams.
-    update posthorn.relays r
-    set streams = patterns, imported = with_imported, passed = '{(,)}', epoch = r.epoch + 1, updated_at = posthorn.now()
-    where r.group_id = g.id;
+    perform posthorn.end_lead('relay', g.id); -- the next leader begins with these streams
+    update posthorn.relays r set streams = patterns, imported = with_imported, passed = '{(,)}' where r.group_id = g.id;
   end if;
   return g.id;
 end $$;
@@ -64,20 +62,17 @@ begin
   end if;
 end $$;
 
--- Lets the leading process of a relay that was moved begin anew. Events behind the new position count as not written.
--- left_out are ids that the relay was ahead of, or had in hand.
+-- Notes where a relay begins that was moved. Events behind the new position count as not written. left_out are ids that
+-- the relay was ahead of, or had in hand.
 create or replace function posthorn.restart_relay(g posthorn.groups, left_out int8multirange)
 returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   c posthorn.cursors := posthorn.newest_cursor(g.id);
 begin
-  update posthorn.relays r set epoch = r.epoch + 1, updated_at = posthorn.now() where r.group_id = g.id;
-  if found then
-    delete from posthorn.relayed x where x.group_id = g.id and x.first_id > c.base_seq;
-    update posthorn.relayed x set last_id = c.base_seq where x.group_id = g.id and x.last_id > c.base_seq;
-    perform posthorn.note_passed(c, left_out);
-  end if;
+  delete from posthorn.relayed x where x.group_id = g.id and x.first_id > c.base_seq;
+  update posthorn.relayed x set last_id = c.base_seq where x.group_id = g.id and x.last_id > c.base_seq;
+  perform posthorn.note_passed(c, left_out);
 end $$;
 
 -- Notes the ids among which are the events that a relay passes over, when it begins at a cursor. A relay that stands at

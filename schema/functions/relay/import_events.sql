@@ -12,7 +12,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  i posthorn.imports := posthorn.check_import(import_events.import_id, import_events.owner, import_events.epoch);
+  i posthorn.imports := posthorn.hold_import(import_events.import_id, import_events.owner, import_events.epoch);
   ns text := (select n.namespace from posthorn.namespaces n where n.id = i.namespace_id);
   stream_ids bigint[];
   heads text[];

@@ -11,12 +11,13 @@ comment on view posthorn.import_stream_status is
 -- The lag was counted at looked_at; its age goes on growing while no process asks the broker.
 create or replace view posthorn.import_status as
 select n.namespace, i.name as import, i.source, i.streams,
-  case when i.until > posthorn.now() then i.owner end as owner, case when i.until > posthorn.now() then i.led_since end as led_since,
+  case when l.until > posthorn.now() then l.owner end as owner, case when l.until > posthorn.now() then l.led_since end as led_since,
   s.known_streams, s.imported, s.moved_at, i.looked_at,
   case when i.looked_at is not null then s.lag_events end as lag_events,
   case when i.looked_at is not null then s.lag_seconds end as lag_seconds,
-  s.trimmed, coalesce(i.error, s.error) as error, coalesce(i.failed_at, s.failed_at) as failed_at
+  s.trimmed, coalesce(l.error, s.error) as error, coalesce(l.failed_at, s.failed_at) as failed_at
 from posthorn.imports i
+join posthorn.leads l on l.kind = 'import' and l.id = i.id
 join posthorn.namespaces n on n.id = i.namespace_id
 cross join lateral (
   select count(*) as known_streams, coalesce(sum(x.imported), 0)::bigint as imported, max(x.moved_at) as moved_at,

@@ -1,60 +1,31 @@
--- Like lead_relay. Imports of several databases may read one broker under the same name, hence known_as.
+-- Imports of several databases may read one broker under the same name, hence known_as.
 create or replace function posthorn.lead_import(
   import_id bigint, owner text, lease_for interval, epoch bigint default null,
   out term bigint, out leader text, out patterns text[], out known_as text
 ) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
-declare
-  i posthorn.imports;
-  at timestamptz := posthorn.now();
 begin
-  if (lead_import.owner ~ '^importer-.+-[0-9]+-[0-9a-f]{8}$' and posthorn.is_name(lead_import.owner)) is not true then
-    raise exception 'owner must be like importer-host-4711-0123abcd'
-      using errcode = 'PH004', hint = 'It has the host, the process and eight hexadecimal digits, and is new at each start.';
-  end if;
-  perform posthorn.check_claim(1, lead_import.lease_for, gen_random_uuid());
-  if lead_import.epoch is not null then
-    i := posthorn.check_import(lead_import.import_id, lead_import.owner, lead_import.epoch);
-  else
-    select x.* into i from posthorn.imports x where x.id = lead_import.import_id for no key update;
-    if found and i.owner <> lead_import.owner and i.until > at then
-      lead_import.leader := i.owner;
-      return;
-    end if;
-    i := posthorn.check_import(lead_import.import_id, i.owner, i.epoch);
-    i.epoch := i.epoch + 1;
-  end if;
-  update posthorn.imports x
-  set owner = lead_import.owner, until = at + lead_import.lease_for, epoch = i.epoch, updated_at = at,
-    led_since = case when x.owner = lead_import.owner then x.led_since else at end
-  where x.id = i.id
-  returning x.epoch, x.owner, x.streams into lead_import.term, lead_import.leader, lead_import.patterns;
-  select format('%s/%s@%s', n.namespace, i.name, left(posthorn.origin()::text, 8)) into lead_import.known_as
-  from posthorn.namespaces n where n.id = i.namespace_id;
+  select l.term, l.leader into lead_import.term, lead_import.leader
+  from posthorn.lead('import', lead_import.import_id, lead_import.owner, lead_import.lease_for, lead_import.epoch) l;
+  select i.streams, format('%s/%s@%s', n.namespace, i.name, left(posthorn.origin()::text, 8))
+  into lead_import.patterns, lead_import.known_as
+  from posthorn.imports i join posthorn.namespaces n on n.id = i.namespace_id
+  where i.id = lead_import.import_id and lead_import.term is not null;
 end $$;
 comment on function posthorn.lead_import(bigint, text, interval, bigint) is
   'consumer: Takes the lead of an import, or renews it with the epoch that was returned. term is the epoch, null if another process leads; known_as is the name under which the broker knows the import.';
 
--- Locks an import, and refuses a process that does not lead it any more. A deadline that has passed does not matter as
--- long as no other process has taken the lead.
-create or replace function posthorn.check_import(import_id bigint, owner text, epoch bigint)
+-- The import of a process that leads it. The row is locked besides the lead: of two calls with the same batch, the
+-- second one finds the positions that the first one left.
+create or replace function posthorn.hold_import(import_id bigint, owner text, epoch bigint)
 returns posthorn.imports language plpgsql as $$
 #variable_conflict use_column
 declare
   i posthorn.imports;
 begin
-  select x.* into i from posthorn.imports x where x.id = check_import.import_id for no key update;
-  if not found then
-    raise exception 'import % does not exist', coalesce(check_import.import_id::text, 'null')
-      using errcode = 'PH001', hint = 'It was deleted. define_import makes one and returns its id.';
-  elsif (i.owner, i.epoch) is distinct from (check_import.owner, check_import.epoch) then
-    raise exception 'the lead of the import (epoch %) is lost', coalesce(check_import.epoch::text, 'null')
-      using errcode = 'PH003',
-        detail = case when i.owner is null or i.owner = check_import.owner then 'The import was changed.' else format('%s leads now.', i.owner) end,
-        hint = 'Drop the entries that were read, and ask for the lead again.';
-  end if;
+  perform posthorn.hold('import', hold_import.import_id, hold_import.owner, hold_import.epoch);
+  select x.* into i from posthorn.imports x where x.id = hold_import.import_id for no key update;
   return i;
 end $$;
 
@@ -62,8 +33,7 @@ create or replace function posthorn.resign_import(import_id bigint, owner text, 
 returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  update posthorn.imports i set owner = null, until = null, led_since = null, epoch = i.epoch + 1, updated_at = posthorn.now()
-  where i.id = resign_import.import_id and i.owner = resign_import.owner and i.epoch = resign_import.epoch
+  select posthorn.resign('import', resign_import.import_id, resign_import.owner, resign_import.epoch)
 $$;
 comment on function posthorn.resign_import(bigint, text, bigint) is
   'consumer: Gives the lead of an import back, so that another process leads at once.';
@@ -84,7 +54,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  i posthorn.imports := posthorn.check_import(note_import_lag.import_id, note_import_lag.owner, note_import_lag.epoch);
+  i posthorn.imports := posthorn.hold_import(note_import_lag.import_id, note_import_lag.owner, note_import_lag.epoch);
 begin
   update posthorn.imports x set looked_at = posthorn.now() where x.id = i.id;
   insert into posthorn.import_streams as s (import_id, stream, lag_events, oldest)
@@ -104,16 +74,14 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  i posthorn.imports := posthorn.check_import(note_import_error.import_id, note_import_error.owner, note_import_error.epoch);
-  text text := left(note_import_error.error, 2000);
-  at timestamptz := case when note_import_error.error is not null then posthorn.now() end;
+  i posthorn.imports := posthorn.hold_import(note_import_error.import_id, note_import_error.owner, note_import_error.epoch);
 begin
   if note_import_error.stream is null then
-    update posthorn.imports x set error = text, failed_at = at where x.id = i.id;
+    perform posthorn.note('import', i.id, note_import_error.owner, note_import_error.epoch, note_import_error.error);
     return;
   end if;
   insert into posthorn.import_streams as s (import_id, stream, error, failed_at)
-  values (i.id, note_import_error.stream, text, at)
+  values (i.id, note_import_error.stream, left(note_import_error.error, 2000), case when note_import_error.error is not null then posthorn.now() end)
   on conflict (import_id, stream) do update set error = excluded.error, failed_at = excluded.failed_at;
 end $$;
 comment on function posthorn.note_import_error(bigint, text, bigint, text, text) is

@@ -1,9 +1,9 @@
 -- Relays and imports: events to brokers, and from brokers. One process at a time leads each.
 --
 -- Tables
---   relays                        groups whose windows a process writes to a broker, with its lead
+--   relays                        groups whose windows a process writes to a broker
 --   relayed                       the events that were written, and when
---   imports, import_streams       streams of brokers that a process publishes into the log, with its lead and positions
+--   imports, import_streams       streams of brokers that a process publishes into the log, and its positions
 --   imported_ids                  ids at the origin, to know the events that a broker repeats
 --   outbox_event, relay_status, relay_leases, import_status, import_stream_status (views)
 --
@@ -11,4 +11,4 @@
 --   lead_relay ──► take_relay ──► the broker ──► settle_relay
 --        └► take_aside, settle_aside: single events that the broker refused
 --   lead_import ──► import_positions ──► the broker ──► import_events
---   A lead ends when its time passes, when another process has it, and with a crash or restore of the server.
+--   The process that leads each is in leads.

@@ -1,9 +1,10 @@
 create or replace view posthorn.relay_leases as
 select s.name as stream_name, 'publisher'::text as role,
-  case when r.until > posthorn.now() then 'publisher-' || s.name || substr(r.owner, length('supervisor-')) end as owner_id,
-  r.until as lease_until, w.last_id as checkpoint, greatest(r.updated_at, w.at) as updated_at,
+  case when l.until > posthorn.now() then 'publisher-' || s.name || substr(l.owner, length('supervisor-')) end as owner_id,
+  l.until as lease_until, w.last_id as checkpoint, greatest(l.updated_at, w.at) as updated_at,
   n.namespace, g.name as group_name
 from posthorn.relays r
+join posthorn.leads l on l.kind = 'relay' and l.id = r.group_id
 join posthorn.groups g on g.id = r.group_id
 join posthorn.namespaces n on n.id = g.namespace_id
 join posthorn.streams s on s.namespace_id = g.namespace_id
@@ -27,14 +28,15 @@ comment on view posthorn.stream_leases is
 
 create or replace view posthorn.relay_status as
 select n.namespace, g.name as relay, r.streams, t.paused,
-  case when r.until > posthorn.now() then r.owner end as owner, case when r.until > posthorn.now() then r.until end as lead_until,
-  case when r.until > posthorn.now() then r.led_since end as led_since,
-  r.updated_at, t.position, t.lag_events, t.lag_seconds, t.oldest_pending, t.leases, t.retries, t.dead_letters,
+  case when x.until > posthorn.now() then x.owner end as owner, case when x.until > posthorn.now() then x.until end as lead_until,
+  case when x.until > posthorn.now() then x.led_since end as led_since,
+  x.updated_at, t.position, t.lag_events, t.lag_seconds, t.oldest_pending, t.leases, t.retries, t.dead_letters,
   (select count(distinct l.slot) from posthorn.leases l where l.group_id = g.id and l.slot is not null) as stuck_streams,
   (select coalesce(sum(cardinality(l.ids)), 0)::bigint from posthorn.leases l where l.group_id = g.id and l.slot is not null) as set_aside,
   (select max(x.at) from posthorn.relayed x where x.group_id = g.id) as relayed_at,
-  r.error, r.failed_at
+  x.error, x.failed_at
 from posthorn.relays r
+join posthorn.leads x on x.kind = 'relay' and x.id = r.group_id
 join posthorn.groups g on g.id = r.group_id
 join posthorn.namespaces n on n.id = g.namespace_id
 -- Names r, so that pending events, which take a while to count, are counted for relays only.

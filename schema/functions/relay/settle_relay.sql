@@ -11,7 +11,7 @@ begin
   if pg_current_xact_id_if_assigned() is null and not settle_relay.report ? 'failures' then
     perform posthorn.commit_relaxed();
   end if;
-  perform posthorn.hold_lead(settle_relay.group_id, settle_relay.owner, settle_relay.epoch);
+  perform posthorn.hold_relay(settle_relay.group_id, settle_relay.owner, settle_relay.epoch);
   l := posthorn.end_lease(settle_relay.lease, settle_relay.attempt, coalesce(settle_relay.report->'failures', '[]'));
   if l.group_id <> settle_relay.group_id or l.slot is not null then
     perform posthorn.raise_lease_lost(settle_relay.lease, settle_relay.attempt);
@@ -96,7 +96,7 @@ begin
   if pg_current_xact_id_if_assigned() is null and not settle_aside.report ? 'failures' then
     perform posthorn.commit_relaxed();
   end if;
-  perform posthorn.hold_lead(settle_aside.group_id, settle_aside.owner, settle_aside.epoch);
+  perform posthorn.hold_relay(settle_aside.group_id, settle_aside.owner, settle_aside.epoch);
   for w in
     select (x->>0)::bigint as lease, (x->>1)::int as attempt, (x->>2)::bigint as upto
     from jsonb_array_elements(settle_aside.report->'leases') x

@@ -23,7 +23,7 @@ begin
   if pg_current_xact_id_if_assigned() is null then
     _ := posthorn.commit_relaxed();
   end if;
-  _ := posthorn.hold_lead(take_relay.group_id, take_relay.owner, take_relay.epoch);
+  _ := posthorn.hold_relay(take_relay.group_id, take_relay.owner, take_relay.epoch);
   sight := posthorn.look(); -- look must come before the cursor is read, as in take_next
   select x.* into g from posthorn.groups x where x.id = take_relay.group_id;
   if not (select posthorn.is_verified(k) and exists (select from posthorn.uncrashed) from posthorn.cluster k) then
@@ -91,7 +91,7 @@ begin
   if pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
   end if;
-  perform posthorn.hold_lead(take_aside.group_id, take_aside.owner, take_aside.epoch);
+  perform posthorn.hold_relay(take_aside.group_id, take_aside.owner, take_aside.epoch);
   if (select g.paused from posthorn.groups g where g.id = take_aside.group_id) then
     return;
   end if;

@@ -77,6 +77,7 @@ begin
     g.id := posthorn.define_group(webhook_group.namespace, 'webhooks', '{"attempts": 0}');
     update posthorn.groups x set kind = 'webhooks' where x.id = g.id returning x.* into g;
     insert into posthorn.webhook_groups (group_id) values (g.id);
+    insert into posthorn.leads (kind, id) values ('webhooks', g.id);
   elsif g.kind <> 'webhooks' then
     raise exception 'namespace % has a group "webhooks" that is not for webhooks', webhook_group.namespace
       using errcode = 'PH002', hint = 'The name is reserved for them: let its workers use another group, and delete this one.';

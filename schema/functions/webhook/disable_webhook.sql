@@ -81,7 +81,7 @@ $$;
 -- request was made, so that time is none in which every request has failed.
 create or replace function posthorn.resume_webhooks(group_id int)
 returns void language sql as $$
-  select posthorn.change_lead(g.group_id) from posthorn.webhook_groups g where g.group_id = resume_webhooks.group_id;
+  select posthorn.change_lead('webhooks', g.group_id) from posthorn.webhook_groups g where g.group_id = resume_webhooks.group_id;
   update posthorn.webhooks w
   set generation = w.generation + 1, failing_since = case when w.failing_since is not null then posthorn.now() end
   where w.group_id = resume_webhooks.group_id;

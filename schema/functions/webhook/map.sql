@@ -2,7 +2,7 @@
 --
 -- Tables
 --   webhooks            an endpoint each: its URL, format, limits, and how it is doing
---   webhook_groups      the group of the webhooks of a namespace, with its lead
+--   webhook_groups      the group of the webhooks of a namespace; its lead is in leads
 --   webhook_secrets     keys that sign requests; only the owner may read it
 --   webhook_attempts    the delivery log, in partitions by day
 --   webhook_status, webhook_keys (views)

@@ -21,7 +21,7 @@ begin
   if stops then -- first the group, in the lock order of lead_webhooks
     perform posthorn.lock_group(record_webhooks.group_id::int);
   end if;
-  perform posthorn.hold_webhooks(record_webhooks.group_id, record_webhooks.owner, record_webhooks.epoch);
+  perform posthorn.hold('webhooks', record_webhooks.group_id, record_webhooks.owner, record_webhooks.epoch);
   select g.id, g.namespace_id into l.group_id, l.namespace_id from posthorn.groups g where g.id = record_webhooks.group_id;
   l.node := record_webhooks.owner;
   if troubled then

@@ -24,7 +24,7 @@ begin
     _ := posthorn.commit_relaxed();
   end if;
   _ := posthorn.lock_group(take_webhooks.group_id::int);
-  _ := posthorn.hold_webhooks(take_webhooks.group_id, take_webhooks.owner, take_webhooks.epoch);
+  _ := posthorn.hold('webhooks', take_webhooks.group_id, take_webhooks.owner, take_webhooks.epoch);
   sight := posthorn.look(); -- look must come before the cursor is read, as in take_next
   select x.* into g from posthorn.groups x where x.id = take_webhooks.group_id;
   if not (select posthorn.is_verified(k) and exists (select from posthorn.uncrashed) from posthorn.cluster k) then
@@ -125,10 +125,10 @@ declare
   g posthorn.groups;
   at timestamptz := posthorn.now();
 begin
-  select x.* into g from posthorn.groups x join posthorn.webhook_groups l on l.group_id = x.id
+  select x.* into g from posthorn.groups x join posthorn.leads l on l.kind = 'webhooks' and l.id = x.id
   where x.id = due_webhooks.group_id and l.owner = due_webhooks.owner and l.epoch = due_webhooks.epoch;
   if not found then
-    perform posthorn.hold_webhooks(due_webhooks.group_id, due_webhooks.owner, due_webhooks.epoch);
+    perform posthorn.hold('webhooks', due_webhooks.group_id, due_webhooks.owner, due_webhooks.epoch);
   elsif g.paused then
     return;
   end if;

@@ -43,7 +43,7 @@ select n.namespace, w.id, w.name, w.url, s.params as filter, s.conditions_sql, w
 from posthorn.webhooks w
 join posthorn.groups g on g.id = w.group_id
 join posthorn.namespaces n on n.id = g.namespace_id
-join posthorn.webhook_groups l on l.group_id = w.group_id
+join posthorn.leads l on l.kind = 'webhooks' and l.id = w.group_id
 -- A look-up for each webhook, with any statistics.
 cross join lateral (select x.* from posthorn.subscriptions x where x.group_no = w.group_id and x.name = w.name limit 1) s
 cross join lateral posthorn.owed_to_webhook(w, g.namespace_id) o;

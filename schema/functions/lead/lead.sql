@@ -1,0 +1,139 @@
+-- Takes a lead that is free or the owner's own, or renews it with an epoch. Leads of relays and of webhooks go with the
+-- leases of their groups: a new leader makes those in flight available again, in their order; renewing a lead extends
+-- those that the process holds.
+create or replace function posthorn.lead(
+  kind text, id bigint, owner text, lease_for interval, epoch bigint,
+  out term bigint, out leader text, out lead_until timestamptz
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+  l posthorn.leads;
+  at timestamptz := posthorn.now();
+begin
+  perform posthorn.check_candidate(lead.kind, lead.owner);
+  perform posthorn.check_claim(1, lead.lease_for, gen_random_uuid());
+  select x.* into l from posthorn.leads x where x.kind = lead.kind and x.id = lead.id;
+  if lead.epoch is null and l.owner <> lead.owner and l.until > at then
+    lead.leader := l.owner; -- the usual case for processes that stand by: without a lock
+    lead.lead_until := l.until;
+    return;
+  elsif lead.epoch is null then
+    perform posthorn.change_lead(lead.kind, lead.id::int);
+  else
+    perform posthorn.lock_group(lead.id::int) where lead.kind <> 'import';
+    perform posthorn.hold(lead.kind, lead.id, lead.owner, lead.epoch);
+  end if;
+  select x.* into l from posthorn.leads x where x.kind = lead.kind and x.id = lead.id;
+  if not found then
+    raise exception '% % does not exist', case lead.kind when 'import' then 'import' else 'group' end, coalesce(lead.id::text, 'null')
+      using errcode = 'PH001', hint = 'It was deleted. Defining it returns its id.';
+  elsif lead.epoch is not null then
+    update posthorn.leases x set until = at + lead.lease_for
+    where lead.kind <> 'import' and x.group_id = l.id and x.node = lead.owner and x.until is not null;
+  elsif l.owner <> lead.owner and l.until > at then
+    lead.leader := l.owner;
+    lead.lead_until := l.until;
+    return;
+  else
+    l.epoch := l.epoch + 1;
+    l.uncrashed := posthorn.uncrashed_id();
+    perform posthorn.give_back(l.kind, l.id);
+  end if;
+  update posthorn.leads x
+  set owner = lead.owner, until = at + lead.lease_for, epoch = l.epoch, uncrashed = l.uncrashed, updated_at = at,
+    led_since = case when x.owner = lead.owner then x.led_since else at end
+  where x.kind = l.kind and x.id = l.id
+  returning x.epoch, x.owner, x.until into lead.term, lead.leader, lead.lead_until;
+end $$;
+
+-- Refuses the name of a process that is not as the kind of lead asks.
+create or replace function posthorn.check_candidate(kind text, owner text)
+returns void language plpgsql immutable as $$
+declare
+  role constant text := case kind when 'relay' then 'supervisor' when 'import' then 'importer' else 'sender' end;
+begin
+  if (owner ~ ('^' || role || '-.+-[0-9]+-[0-9a-f]{8}$') and posthorn.is_name(owner)) is not true then
+    raise exception 'owner must be like %-host-4711-0123abcd', role
+      using errcode = 'PH004', hint = 'It has the host, the process and eight hexadecimal digits, and is new at each start.';
+  end if;
+end $$;
+
+-- Waits until the process that leads commits nothing, and keeps it from that until this transaction ends.
+create or replace function posthorn.change_lead(kind text, id int)
+returns void language sql as $$
+  select posthorn.lock_group(change_lead.id) where change_lead.kind <> 'import';
+  select pg_advisory_xact_lock(posthorn.lock_class('lead'), change_lead.id)
+$$;
+
+-- Refuses a process that does not lead any more; otherwise it leads until the transaction ends. A deadline that has
+-- passed does not matter as long as no other process has taken the lead.
+--
+-- A crash may undo the last settlements, since they do not wait for the disk. A process that went on leading would
+-- never return to these windows, or to events that they had set aside. So its lead ends, and the next one begins with
+-- the windows that are left.
+create or replace function posthorn.hold(kind text, id bigint, owner text, epoch bigint)
+returns void language plpgsql as $$
+#variable_conflict use_column
+declare
+  l posthorn.leads;
+begin
+  perform pg_advisory_xact_lock_shared(posthorn.lock_class('lead'), hold.id::int);
+  select x.* into l from posthorn.leads x where x.kind = hold.kind and x.id = hold.id;
+  if (l.owner, l.epoch, l.uncrashed) is distinct from (hold.owner, hold.epoch, (select u.id from posthorn.uncrashed u)) then
+    raise exception 'the lead of % (epoch %) is lost',
+        case hold.kind when 'webhooks' then 'the webhooks' else 'the ' || hold.kind end, coalesce(hold.epoch::text, 'null')
+      using errcode = 'PH003',
+        detail = case when l.id is null then 'It was deleted.'
+          when (l.owner, l.epoch) = (hold.owner, hold.epoch) then 'The database server has crashed, or was restored.'
+          when l.owner is null or l.owner = hold.owner then 'It was moved, changed, or given back.'
+          else format('%s leads now.', l.owner) end,
+        hint = 'Drop the work that was not recorded, and ask for the lead again.';
+  end if;
+end $$;
+
+-- Gives the leases in flight of a lead back: windows may be taken again at once, events that were set aside wait again.
+-- Their attempts rise, so a late leader settles none of them.
+create or replace function posthorn.give_back(kind text, id int)
+returns void language sql as $$
+  with given as (
+    update posthorn.leases l
+    set until = case when l.slot is null then posthorn.now() end, node = null, token = null,
+      attempt = l.attempt + 1, uncounted = l.uncounted + 2
+    where give_back.kind <> 'import' and l.group_id = give_back.id and l.until is not null and l.node is not null
+    returning l.id
+  )
+  update posthorn.retries r set attempts = r.attempts - 1
+  from given where r.lease_id = given.id
+$$;
+
+-- Gives a lead back, so that another process leads at once; returns whether it was held.
+create or replace function posthorn.resign(kind text, id bigint, owner text, epoch bigint)
+returns boolean language plpgsql as $$
+#variable_conflict use_column
+begin
+  perform posthorn.change_lead(resign.kind, resign.id::int);
+  update posthorn.leads l set owner = null, until = null, led_since = null, epoch = l.epoch + 1, updated_at = posthorn.now()
+  where l.kind = resign.kind and l.id = resign.id and l.owner = resign.owner and l.epoch = resign.epoch;
+  if not found then
+    return false;
+  end if;
+  perform posthorn.give_back(resign.kind, resign.id::int);
+  return true;
+end $$;
+
+-- Ends the work of the process that leads, which then begins anew: its relay or group was moved, or its streams changed.
+create or replace function posthorn.end_lead(kind text, id int)
+returns void language sql as $$
+  select posthorn.change_lead(end_lead.kind, end_lead.id);
+  update posthorn.leads l set epoch = l.epoch + 1, updated_at = posthorn.now()
+  where l.kind = end_lead.kind and l.id = end_lead.id
+$$;
+
+-- Notes the error that keeps a process that leads from working; null: it goes on. Changes nothing if the lead is lost.
+create or replace function posthorn.note(kind text, id bigint, owner text, epoch bigint, error text)
+returns void language sql as $$
+  update posthorn.leads l
+  set error = left(note.error, 2000), failed_at = case when note.error is not null then posthorn.now() end
+  where l.kind = note.kind and l.id = note.id and l.owner = note.owner and l.epoch = note.epoch
+    and (l.error is not null or note.error is not null)
+$$;

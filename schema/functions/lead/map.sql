@@ -1,0 +1,20 @@
+-- Leads: a relay, an import, and the webhooks of a namespace are each done by one process at a time.
+--
+-- Tables
+--   leads        the process that leads, until when, under which epoch, and the error that stops it
+--
+-- Flow
+--            lead: the epoch rises               lead with the epoch, each third of the time: the deadline moves
+--   free ─────────────────────────► a process leads ──┐
+--    ▲                                  ▲      │  ▲   │
+--    │                                  │      │  └───┘   hold, in each transaction: it commits under the lead
+--    │  resign, or a crash or restore   │      │
+--    ├──────────────────────────────────┼──────┤
+--    │  end_lead: moved or changed      │      │
+--    │                                  └──────┘ the deadline has passed: another process takes it
+--
+--   note keeps the error that stops the process. uncrashed_id changes with a crash or restore.
+--
+-- Locks, in this order: the group, the lead, rows. lead, resign and end_lead take the lead exclusively (change_lead) and
+-- wait for transactions that hold it, shared. So a transaction that has passed hold commits under the lead, however late
+-- it is. Brokers and endpoints cannot be fenced: the process stops by itself before its deadline.

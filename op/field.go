@@ -23,16 +23,17 @@ import (
 // Without the tag page, forms have the name that the HTTP API has; page:"-" leaves the field
 // out of forms. A field that names the thing of an operation is an argument of its command.
 type Field struct {
-	Name  string   // in the HTTP API
-	Flag  string   // "": the command does not have it
-	Form  string   // "": forms do not have it
-	Doc   string   // a sentence without its full stop
-	Enum  []string // all values; nil: any
-	Query bool     // it is a parameter of a query
-	Path  bool     // it names the thing that an operation is about
-	Least int64    // of a number. Default: 1
-	Most  int64    // of a number; 0: any
-	Value reflect.Value
+	Name   string   // in the HTTP API
+	Flag   string   // "": the command does not have it
+	Form   string   // "": forms do not have it
+	Doc    string   // a sentence without its full stop
+	Enum   []string // all values; nil: any
+	Query  bool     // it is a parameter of a query
+	Path   bool     // it names the thing that an operation is about
+	Needed bool     // an input without it is refused
+	Least  int64    // of a number. Default: 1
+	Most   int64    // of a number; 0: any
+	Value  reflect.Value
 }
 
 // Fields returns the fields of an input, which is a pointer to a struct.
@@ -50,7 +51,7 @@ func fieldsOf(v reflect.Value) []Field {
 		body, _, _ := strings.Cut(tag("json"), ",")
 		f := Field{
 			Name: first(tag("path"), tag("query"), body), Flag: tag("flag"), Form: tag("page"), Doc: tag("doc"),
-			Query: tag("query") != "", Path: tag("path") != "", Value: v.Field(i),
+			Query: tag("query") != "", Path: tag("path") != "", Needed: isNeeded(field.Tag), Value: v.Field(i),
 		}
 		if f.Name == "" || f.Name == "-" || tag("query") == "namespace" { // each face has its own namespace
 			continue

@@ -2,11 +2,14 @@ package op_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,11 +18,88 @@ import (
 	"github.com/posthorn/posthorn/op"
 )
 
-//go:generate go test -run ^TestReference$ . -update
+//go:generate go test -run ^Test(Reference|Tools)$ . -update
 
 func TestReference(t *testing.T) {
 	t.Parallel()
 	testgolden.Check(t, "../docs/reference.md", op.Reference())
+}
+
+func TestTools(t *testing.T) {
+	t.Parallel()
+	text, err := json.MarshalIndent(op.Tools(), "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testgolden.Check(t, "../docs/tools.json", string(text)+"\n")
+}
+
+// A tool needs the fields that the HTTP API needs, and has no others, but for routes by hand.
+func TestToolsHaveTheInputsOfTheAPI(t *testing.T) {
+	t.Parallel()
+	type schema struct {
+		Ref        string `json:"$ref"`
+		Properties map[string]json.RawMessage
+		Required   []string
+	}
+	var document struct {
+		Paths map[string]map[string]struct {
+			Parameters []struct {
+				Name, In string
+				Required bool
+			}
+			RequestBody struct {
+				Content map[string]struct{ Schema schema }
+			}
+		}
+		Components struct{ Schemas map[string]schema }
+	}
+	text, err := os.ReadFile("../server/testdata/openapi.json")
+	if err == nil {
+		err = json.Unmarshal(text, &document)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared, operations := 0, op.All()
+	for i, tool := range op.Tools() {
+		method, path, routed := strings.Cut(tool.Call, " ")
+		if _, byHand := operations[i].Describe().ByHand[op.HTTP]; byHand || !routed {
+			continue
+		}
+		route, ok := document.Paths[path][strings.ToLower(method)]
+		if !ok {
+			t.Errorf("%s: the API has no %s", tool.Name, tool.Call)
+			continue
+		}
+		body := route.RequestBody.Content["application/json"].Schema
+		if name := body.Ref[strings.LastIndex(body.Ref, "/")+1:]; name != "" {
+			body = document.Components.Schemas[name]
+		}
+		fields, needed := slices.Collect(maps.Keys(body.Properties)), body.Required
+		for _, p := range route.Parameters {
+			if p.In == "header" || p.Name == "namespace" {
+				continue
+			}
+			fields = append(fields, p.Name)
+			if p.Required {
+				needed = append(needed, p.Name)
+			}
+		}
+		fields = slices.DeleteFunc(fields, func(f string) bool { return f == "$schema" })
+		slices.Sort(fields)
+		slices.Sort(needed)
+		if got := slices.Sorted(maps.Keys(tool.Input.Properties)); !slices.Equal(got, fields) {
+			t.Errorf("%s has the fields %v, and its route %v", tool.Name, got, fields)
+		}
+		if got := slices.Sorted(slices.Values(tool.Input.Required)); !slices.Equal(got, needed) {
+			t.Errorf("%s needs %v, and its route %v", tool.Name, got, needed)
+		}
+		compared++
+	}
+	if compared == 0 {
+		t.Error("no tool was compared")
+	}
 }
 
 // recordedAs has the names in the audit log of operations that have another one there.

@@ -13,8 +13,10 @@ func Reference() string {
 	var b strings.Builder
 	b.WriteString("# Operations\n\n" +
 		"Each operation, and how it is reached. `make generate` writes this page from package `op`; the\n" +
-		"[SQL reference](sql.md) and `/openapi.json` have the arguments. Protocols, such as publishing, claiming and streams,\n" +
-		"are not operations in this sense, and topics that are not listed are still written by hand.\n")
+		"[SQL reference](sql.md) and `/openapi.json` have the arguments, and [tools.json](tools.json) has them as JSON schemas.\n" +
+		"Protocols, such as publishing, claiming and streams, are not operations in this sense, and topics that are not listed are still written by hand.\n\n" +
+		"`scope` is what a token needs, over HTTP and on the page. In SQL, in Go and on the command line the\n" +
+		"[role](operations.md#roles) of the database user decides: it must be granted the function.\n")
 	topic := ""
 	for _, o := range All() {
 		d := o.Describe()

@@ -97,11 +97,12 @@ func reference(t *testing.T, conn *pgx.Conn) string {
 	b.WriteString(referenceHead)
 	byFolder, raised := folders(functions), errorCodes(functions)
 	for _, folder := range schema.Folders() {
-		fmt.Fprintf(&b, "\n## Functions: %s\n", folder)
-		for _, overloads := range byFolder[folder] {
-			if isPublic(overloads[0]) {
-				writeFunction(&b, overloads, slices.Sorted(maps.Keys(raised[overloads[0].Name])))
-			}
+		public := slices.DeleteFunc(byFolder[folder], func(overloads []sqlFunction) bool { return !isPublic(overloads[0]) })
+		if len(public) > 0 {
+			fmt.Fprintf(&b, "\n## Functions: %s\n", folder)
+		}
+		for _, overloads := range public {
+			writeFunction(&b, overloads, slices.Sorted(maps.Keys(raised[overloads[0].Name])))
 		}
 	}
 	writeRelations(&b, relations, b.String())

@@ -17,7 +17,7 @@ const (
 )
 
 // Serve answers requests on the listener until ctx ends. Then it drains, and returns
-// when all requests are answered. With a TLS configuration it serves HTTPS and
+// when all requests are answered, and actions on many things have ended after a part. With a TLS configuration it serves HTTPS and
 // HTTP/2, otherwise plain HTTP. It closes the listener.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.Config) error {
 	web := &http.Server{
@@ -46,6 +46,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.C
 		s.log.Warn("requests did not end in time")
 		err = web.Close()
 	}
+	s.pages.Wait(draining)
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}

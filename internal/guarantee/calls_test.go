@@ -201,7 +201,7 @@ var everyday = []calls{
 	// Relays and imports.
 	{statements: []string{
 		"select posthorn.define_relay('default', 'fresh')",
-		"select (select x.imported from posthorn.relays x where x.group_id = $out::bigint) from " + leadRelay,
+		"select coalesce(bool_or(r.imported), false) from posthorn.relays r where r.group_id = $out::bigint",
 		"select posthorn.note_relay_error($out, 'supervisor-h-1-0123abcd', r.term, 'broken') from " + leadRelay,
 		"select posthorn.resign_relay($out, 'supervisor-h-1-0123abcd', r.term) from " + leadRelay,
 		"select posthorn.settle_relay($out, 'supervisor-h-1-0123abcd', r.term, t.lease, t.attempt) from " + takeRelay,

@@ -1,6 +1,7 @@
 package guarantee
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -87,6 +88,78 @@ func TestGroupIsMovedAfterTheRecord(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A process that waits for the lead while the streams are changed leads with the new ones: the cursor of a relay does
+// not go back for streams that it passed.
+func TestLeadHasTheNewestStreams(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.relay(first).exec("select posthorn.resign_relay(id, owner, epoch) from posthorn.leads")
+	s.exec("create table public.led (patterns text[])")
+	s.exec("create table public.imported (patterns text[])")
+	s.exec("select posthorn.define_import('default', 'in', 'redis://r', 'redis', '{a}')")
+	asking, importing := s.another(), s.another()
+	s.exec("begin")
+	s.exec(`select posthorn.define_relay('default', 'out', '{"streams": ["b"]}'), posthorn.define_import('default', 'in', 'redis://r', 'redis', '{b}')`)
+	led := asking.background("insert into public.led select patterns from posthorn.leads l, posthorn.lead_relay(l.id, $1, '1 minute') where l.kind = 'relay'", second)
+	imported := importing.background("insert into public.imported select patterns from posthorn.lead_import(1, $1, '1 minute')", importerA)
+	s.awaitBlocked(asking)
+	s.awaitBlocked(importing)
+	s.exec("commit")
+	if err := errors.Join(led(), imported()); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "streams of the relay", value[[]string](s, "select patterns from public.led"), []string{"b"})
+	equal(t, "streams of the import", value[[]string](s, "select patterns from public.imported"), []string{"b"})
+}
+
+// A group that was moved to the end knows that no earlier event can come late, whatever else the move writes: without
+// that, its first window is looked for in all events since.
+func TestMovedGroupKnowsItsPlace(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.webhook("{}")
+	s.relay(first)
+	s.exec("select posthorn.define_group('default', 'plain')")
+	for _, group := range []string{"webhooks", "out", "plain"} {
+		s.exec("select posthorn.seek('default', $1, 'infinity')", group)
+		equal(t, "whether the place of "+group+" is known", value[bool](s, `select c.base_next is not null
+			from posthorn.cursors c join posthorn.groups g on g.id = c.group_id where g.name = $1 order by c.n desc limit 1`, group), true)
+	}
+}
+
+// An import and a group may have the same number. Neither waits for the other.
+func TestImportKeepsNoGroupWaiting(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	group := s.relay(first).group
+	s.exec("select posthorn.define_import('default', 'i' || i, 'redis://r', 'redis') from generate_series(1, $1) i", group)
+	epoch := value[int64](s, "select term from posthorn.lead_import($1, $2, '1 day')", group, importerA)
+	other := s.another()
+	s.exec("begin")
+	s.exec("select posthorn.note_import_lag($1, $2, $3, '{}', '{}', '{}')", group, importerA, epoch)
+	other.exec("set lock_timeout = '10s'")
+	other.exec("select posthorn.seek('default', 'out', 'infinity')")
+	s.exec("commit")
+}
+
+// Events that a relay had set aside and was writing again, when the database was copied, wait again in another cluster.
+func TestSetAsideSurvivesARebase(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	events := s.of("a", 3)
+	r := s.relay(first)
+	w := r.take(10)
+	s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt,
+		fmt.Sprintf(`{"aside": [[%d, %s]]}`, s.stream("a"), value[string](s, "select to_json($1::bigint[])::text", w.events)))
+	aside := "select lease from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', $5::text::uuid)"
+	value[int64](s, aside, r.group, r.owner, r.epoch, s.stream("a"), value[string](s, "select gen_random_uuid()::text"))
+	s.exec("select posthorn.rebase(force => true)")
+	r = s.relay(first)
+	token := value[string](s, "select gen_random_uuid()::text")
+	value[int64](s, aside, r.group, r.owner, r.epoch, s.stream("a"), token)
+	equal(t, "events", column[int64](s, "select event_id from posthorn.lease_events($1::text::uuid)", token), events)
 }
 
 // The heartbeat of a leader extends its windows.
@@ -186,6 +259,9 @@ func TestLeadEndsWhenTheServerCrashes(t *testing.T) {
 			t.Parallel()
 			s := database(t)
 			_, hooks := s.webhook("{}")
+			s.exec("select posthorn.define_import('default', 'in', 'redis://r', 'redis')")
+			leadImport := fmt.Sprintf("select coalesce(term, 0) from posthorn.lead_import(1, '%s', '1 day', $1)", importerA)
+			importing := value[int64](s, leadImport, nil)
 			events := s.of("a", 10)
 			before := s.relay(first)
 			w := before.take(10)
@@ -206,6 +282,9 @@ func TestLeadEndsWhenTheServerCrashes(t *testing.T) {
 			} {
 				s.refused("PH003", call, hooks.group, sender, hooks.epoch)
 			}
+			s.refused("PH003", leadImport, importing)
+			s.refused("PH003", "select posthorn.note_import_lag(1, $1, $2, '{}', '{}', '{}')", importerA, importing)
+			equal(t, "epoch of the import", value[int64](s, leadImport, nil), importing+1)
 			wantEvents(t, s.relay(first).take(10).events, events...)
 			hooks.lead()
 			s.exec("select posthorn.record_webhooks($1, $2, $3, '{}')", hooks.group, sender, hooks.epoch)

@@ -16,15 +16,17 @@ type Lead struct {
 }
 
 // LeadRelay takes the lead of a relay, if no other process has it. With an epoch, it renews
-// the lead of that epoch and its leases, or fails with [ErrLeaseLost] when another process
-// leads or the relay was moved.
+// the lead of that epoch and its leases, or fails with [ErrLeaseLost] when that has ended.
 func LeadRelay(ctx context.Context, db DB, group Group, owner string, leaseFor time.Duration, epoch int64) (Lead, error) {
 	lead := Lead{Group: group, Owner: owner}
 	err := db.QueryRow(ctx, `
-		select coalesce(term, 0), coalesce(leader, ''), patterns,
-			coalesce((select r.imported from posthorn.relays r where r.group_id = $1::bigint), false)
+		select coalesce(term, 0), coalesce(leader, ''), patterns
 		from posthorn.lead_relay($1::bigint, $2::text, $3::text::interval, $4::bigint)`,
-		group.ID, owner, Period(leaseFor), Optional(epoch)).Scan(&lead.Epoch, &lead.Leader, &lead.Streams, &lead.Imported)
+		group.ID, owner, Period(leaseFor), Optional(epoch)).Scan(&lead.Epoch, &lead.Leader, &lead.Streams)
+	if err == nil && lead.Epoch != 0 {
+		// A statement of its own: the one above sees the log as it was before it waited for the lead.
+		err = db.QueryRow(ctx, "select coalesce(bool_or(r.imported), false) from posthorn.relays r where r.group_id = $1::bigint", group.ID).Scan(&lead.Imported)
+	}
 	return lead, Translate("lead relay", err)
 }
 

@@ -139,7 +139,8 @@ func refusal(event int64, err error) pg.Failure {
 }
 
 // write writes a window, and returns the report for its settlement. It returns false
-// if it had to end before: the next leader writes the whole window again.
+// if it had to end before: the next leader writes the whole window again, unless the
+// relay was moved.
 func (l *leadership) write(w *pg.Window) (pg.RelayReport, bool) {
 	if l.going.Err() != nil {
 		return pg.RelayReport{}, false

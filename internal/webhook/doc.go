@@ -6,7 +6,7 @@
 // each endpoint its deliveries. An endpoint has a queue, as many requests under way as it
 // allows, and its pace. A delivery whose endpoint cannot take it soon is set aside: it
 // becomes a row of retries, and its window need not wait for it. So does a request that
-// has no answer after a second. What an endpoint is owed is read again when it has room.
+// has no answer after a second. The rows of an endpoint are read again when it has room.
 //
 // Results are recorded in batches, with the windows that are done. Package send makes the
 // requests. The functions of the schema decide when a failed event is tried again, when

@@ -34,7 +34,7 @@ type delivery struct {
 	underWay bool    // it has left the queue
 }
 
-// endpoint is a webhook, and what this process does for it. The lock of the leadership
+// endpoint is a webhook with its deliveries in this process. The lock of the leadership
 // guards it.
 type endpoint struct {
 	pg.WebhookEndpoint
@@ -46,7 +46,7 @@ type endpoint struct {
 	held    map[int64]*delivery // rows of retries that are in memory, by event
 
 	// backlog: there may be rows of retries that are due and not in memory. An ordered
-	// endpoint has a backlog as long as there are any rows: what comes later waits.
+	// endpoint has a backlog as long as there are any rows: later events wait.
 	backlog    bool
 	dueFrom    time.Time // rows that were due before were read since the last look
 	nothingDue bool      // the last look at an ordered endpoint's rows has found none that is due
@@ -120,7 +120,7 @@ func (e *endpoint) setAside(d *delivery, after time.Duration, reason string) {
 	}
 }
 
-// result records what has become of a delivery. If it was under way and makes a row, the
+// result records the outcome of a delivery. If it was under way and makes a row, the
 // later ones of its slot wait until the row is there.
 func (e *endpoint) result(d *delivery, r pg.WebhookResult, reason string) {
 	r.Webhook, r.Event, r.Owed = e.ID, d.event.ID, d.owed
@@ -255,7 +255,7 @@ func (e *endpoint) depart(batch []*delivery) {
 	}
 }
 
-// free ends what depart or a result has begun.
+// free ends the use of a slot that depart or a result has begun.
 func (e *endpoint) free(slot int) {
 	if e.busy[slot]--; e.busy[slot] <= 0 {
 		delete(e.busy, slot)

@@ -22,7 +22,7 @@ type leadership struct {
 	going context.Context // ends with ctx, and when no new work may begin
 
 	read chan struct{} // wakes the reader
-	look chan struct{} // wakes the goroutine that reads what endpoints are owed
+	look chan struct{} // wakes the goroutine that reads rows of retries
 
 	record recorder
 
@@ -144,7 +144,7 @@ func (l *leadership) setEndpoints(found []pg.WebhookEndpoint, version int64) {
 	wake(l.look)
 }
 
-// setAllAside sets aside what is in queues, when no new requests may be made.
+// setAllAside sets all queued deliveries aside, when no new requests may be made.
 func (l *leadership) setAllAside() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

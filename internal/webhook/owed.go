@@ -10,7 +10,7 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// lookEvery is how often to look for what others have changed: settings, and rows of
+// lookEvery is how often to look for changes by others: settings, and rows of
 // retries that came back from the dead letters or are due now. It also bounds how late
 // a retry is.
 //
@@ -30,8 +30,8 @@ const dueMargin = time.Second
 // askPause lets endpoints have room for several events before they are read.
 const askPause = 50 * time.Millisecond
 
-// readOwed reads what endpoints are owed, as they have room, until no new work may
-// begin.
+// readOwed reads the rows of retries of endpoints, as they have room, until no new work
+// may begin.
 func (l *leadership) readOwed() error {
 	var next time.Time
 	for l.going.Err() == nil {
@@ -96,7 +96,7 @@ func (l *leadership) changes() map[int]int {
 	return changes
 }
 
-// note notes what a look has found, unless an endpoint's rows have changed since it
+// note keeps the result of a look, unless an endpoint's rows have changed since it
 // began. It reports whether the settings have to be read again.
 func (l *leadership) note(look pg.WebhookLook, changes map[int]int) (again bool) {
 	l.mu.Lock()
@@ -121,10 +121,10 @@ func (l *leadership) note(look pg.WebhookLook, changes map[int]int) (again bool)
 	return again
 }
 
-// state is what may change at an endpoint while a statement about it runs.
+// state has the counters of an endpoint that may change while a statement about it runs.
 type state struct{ changes, failed int }
 
-// asks returns what to read, and the states of the endpoints.
+// asks returns the rows to read, and the states of the endpoints.
 func (l *leadership) asks() ([]pg.WebhookAsk, map[int]state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,7 @@ func (l *leadership) asks() ([]pg.WebhookAsk, map[int]state) {
 	return asks, before
 }
 
-// receive gives endpoints what they are owed.
+// receive gives endpoints the rows that were read for them.
 func (l *leadership) receive(asks []pg.WebhookAsk, before map[int]state, due []pg.WebhookDue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

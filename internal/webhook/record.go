@@ -177,7 +177,7 @@ func (l *leadership) recorded(items []item, health []pg.WebhookHealth) {
 			for range i.holds {
 				e.free(d.slot)
 			}
-			e.holdBack(d.slot) // what was read before it was recorded
+			e.holdBack(d.slot) // rows that were read before it was recorded
 		}
 		if i.result.RequestID != "" && i.result.Outcome != pg.WebhookDelivered {
 			failed[e]++

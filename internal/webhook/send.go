@@ -13,7 +13,7 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// send makes a request for a batch, and records what has become of it.
+// send makes a request for a batch, and records the outcome.
 func (l *leadership) send(e *endpoint, settings pg.WebhookEndpoint, batch []*delivery) {
 	ready := l.open(e, settings, batch)
 	var verdict verdict
@@ -70,7 +70,7 @@ func (e *event) open(ctx context.Context, l *leadership) error {
 	return e.err
 }
 
-// verdict is what an answer means for the events of a request.
+// verdict is the meaning of an answer for the events of a request.
 type verdict struct {
 	send.Answer
 	outcome string
@@ -107,7 +107,7 @@ func (l *leadership) request(settings pg.WebhookEndpoint, batch []*delivery) (ve
 // tooManyPause is how long an endpoint rests that has answered 429 and names no time.
 const tooManyPause = 5 * time.Second
 
-// judge decides what an answer means.
+// judge turns an answer into a verdict.
 func judge(answer send.Answer, err error) verdict {
 	v := verdict{Answer: answer, outcome: pg.WebhookFailed, wait: answer.RetryAfter, err: err}
 	if err != nil {
@@ -128,7 +128,7 @@ func judge(answer send.Answer, err error) verdict {
 	return v
 }
 
-// finish records what has become of the events of a request.
+// finish records the outcomes of the events of a request.
 func (e *endpoint) finish(settings pg.WebhookEndpoint, batch []*delivery, v verdict, took time.Duration) {
 	if e.took == 0 {
 		e.took = took

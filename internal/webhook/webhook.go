@@ -34,7 +34,7 @@ type Config struct {
 	Observe Observer
 }
 
-// Observer observes requests and what becomes of events. Webhook is its name, after the
+// Observer observes requests and outcomes of events. Webhook is its name, after the
 // namespace if that is another one than the observer's.
 type Observer interface {
 	// Sending is called before a request. Its context is that of the request.

@@ -9,7 +9,7 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Bounds of what is in memory. More is left in the log.
+// Bounds of the events in memory. The others are left in the log.
 const (
 	mostEvents     = 1000  // of a window
 	mostWindows    = 500   // that are not done

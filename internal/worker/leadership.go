@@ -13,7 +13,8 @@ import (
 
 // Leadership is the work of a process while it has a lead.
 type Leadership interface {
-	// Extend keeps the lead. It fails with [pg.ErrLeaseLost] when another process has it.
+	// Extend keeps the lead. It fails with [pg.ErrLeaseLost] when another process has it, or
+	// the epoch has ended: see docs/pipeline.md.
 	Extend(ctx context.Context) error
 	// Work works until stop or ctx ends. ctx ends when the lead is lost or was not
 	// extended in time: nothing may be written after that.

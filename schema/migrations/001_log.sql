@@ -255,7 +255,7 @@ create table posthorn.dead_letters (
   cause text not null generated always as (posthorn.cause_of(error)) stored,
   unique (group_id, event_id, subscription)
 );
-comment on table posthorn.dead_letters is 'Events that failed for good, whole, until they are redriven or purged.';
+comment on table posthorn.dead_letters is 'Events that failed for good, whole, until they are redriven or purged; discarded ones also until their retention ends.';
 -- With + 0, since these indexes must not serve a look-up by id alone: Postgres would read all of one of them, if it was
 -- empty at the last analyze.
 create index dead_letters_group on posthorn.dead_letters (namespace_id, group_id, (id + 0));

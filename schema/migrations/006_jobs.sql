@@ -8,7 +8,7 @@
 --                 ├ retried_jobs      its earlier attempts, until it is finished
 --                 └ job_keys          keys under which no second job is enqueued
 --   job_log_entries                   log of attempts that did not complete their job: append-only
---   job_limits ─ running_tags, job_starts   what tags allow, and what they have used
+--   job_limits ─ running_tags, job_starts   the limits of tags, and their use
 --   job_openings                      tags that may have room for parked jobs
 --   job_hints                         where claims begin to look while dead rows pile up
 --

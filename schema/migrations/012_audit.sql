@@ -1,4 +1,4 @@
--- The audit log: what people did to this installation through the page, the HTTP API and the command.
+-- The audit log: changes that people made to this installation through the page, the HTTP API and the command.
 --
 -- No foreign key: adding one waits for transactions that use the namespace.
 

@@ -17,12 +17,12 @@ import (
 // Things that come to match after the page has asked are left alone.
 type Bulk struct {
 	Path   string   // of the page that asks, such as dead-letters/redrive
-	Scope  string   // that the caller needs. Default: admin
+	Scope  string   // that the caller needs
 	Name   string   // in the audit log, as the HTTP API names the action
 	Filter []string // the parameters that say which things are meant
 	Verb   string   // on the button, such as Redrive
 	Noun   string   // one of the things, such as dead letter
-	Advice string   // what to know before, as a sentence
+	Advice string   // to read before the action, as a sentence
 	Back   string   // the path of the list with the same filter
 	// BackWith has further parameters of the list, as names and values in turn.
 	BackWith []any
@@ -49,7 +49,7 @@ const (
 	partTimeout = time.Minute
 )
 
-// question is what a page asks before an action.
+// question is shown by a page before an action.
 type question struct {
 	Sentence, Advice string
 	Filter           []parameter
@@ -71,14 +71,10 @@ func (q question) FieldPairs() []parameter {
 }
 
 func (p *Pages) bulk(b Bulk) {
-	scope := b.Scope
-	if scope == "" {
-		scope = "admin"
-	}
-	p.screen(Screen{Path: b.Path, Under: b.Back, Scope: scope, Show: func(ctx context.Context, r *Request) (*View, error) {
+	p.screen(Screen{Path: b.Path, Under: b.Back, Scope: b.Scope, Show: func(ctx context.Context, r *Request) (*View, error) {
 		return b.ask(ctx, r)
 	}})
-	p.action(Action{Path: b.Path, Scope: scope, Do: func(ctx context.Context, r *Request) (string, string, error) {
+	p.action(Action{Path: b.Path, Scope: b.Scope, Do: func(ctx context.Context, r *Request) (string, string, error) {
 		return p.begin(ctx, r, b)
 	}})
 }
@@ -143,24 +139,40 @@ func (p *Pages) begin(ctx context.Context, r *Request, b Bulk) (string, string, 
 		<-p.bulks
 		return "", "", err
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	go func() {
-		defer cancel()
+	p.running.Go(func() {
 		defer func() { <-p.bulks }()
-		p.run(ctx, r.Admin, b, id, filter, last)
-	}()
+		p.run(r.Admin, b, id, filter, last)
+	})
 	return r.Link("action", "id", id), "", nil
 }
 
-// run makes an action part by part, and records how it ended.
-func (p *Pages) run(ctx context.Context, a *admin.Admin, b Bulk, id int64, filter url.Values, last int64) {
-	err := p.parts(ctx, b, a.Part(id), filter, last)
+// Wait waits for the actions on many things, until ctx ends. When the server is about to
+// stop, each of them ends after the part that runs.
+func (p *Pages) Wait(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		p.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// run makes an action part by part, and records its end. It has outlived its request.
+func (p *Pages) run(a *admin.Admin, b Bulk, id int64, filter url.Values, last int64) {
+	err := p.parts(b, a.Part(id), filter, last)
+	ctx, cancel := context.WithTimeout(context.Background(), partTimeout)
+	defer cancel()
 	reason := ""
 	if err != nil {
-		reason = p.Door.Problem(ctx, err).Detail
+		problem := p.Door.Problem(ctx, err)
+		reason = problem.Detail
+		if problem.Hint != "" {
+			reason += ". " + problem.Hint
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, partTimeout)
-	defer cancel()
 	if err := a.EndAction(ctx, id, reason); err != nil {
 		p.Logger.Error("the end of an action was not recorded", "action", id, "error", err)
 	}
@@ -168,7 +180,7 @@ func (p *Pages) run(ctx context.Context, a *admin.Admin, b Bulk, id int64, filte
 
 var errStopped = &Problem{Status: http.StatusServiceUnavailable, Detail: "the server stopped", Hint: "Make the action again: it goes on with what is left."}
 
-func (p *Pages) parts(ctx context.Context, b Bulk, a *admin.Admin, filter url.Values, last int64) (err error) {
+func (p *Pages) parts(b Bulk, a *admin.Admin, filter url.Values, last int64) (err error) {
 	defer func() {
 		if caught := recover(); caught != nil {
 			p.Logger.Error("an action panicked", "action", b.Name, "panic", caught)
@@ -181,8 +193,8 @@ func (p *Pages) parts(ctx context.Context, b Bulk, a *admin.Admin, filter url.Va
 			return errStopped
 		default:
 		}
-		part, cancel := context.WithTimeout(ctx, partTimeout)
-		next, err := b.Part(part, a, filter, after, last)
+		ctx, cancel := context.WithTimeout(context.Background(), partTimeout)
+		next, err := b.Part(ctx, a, filter, after, last)
 		cancel()
 		p.Door.Woken()
 		p.rendered.Clear() // the page of its progress is out of date

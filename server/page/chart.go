@@ -14,7 +14,7 @@ import (
 type chart struct {
 	ID, Name string
 	Now      float64 // per second
-	Bad      bool    // what it counts is not wanted
+	Bad      bool    // it counts failures
 	points   []float64
 }
 

@@ -39,7 +39,7 @@ func bulkOf(action op.DeadLetterAction) Bulk {
 		list = []any{"discarded", "true"}
 	}
 	return Bulk{
-		Path: about.Page, Name: about.Name, Verb: sentence(action.Verb), Noun: about.Topic.One, Advice: action.More,
+		Path: about.Page, Name: about.Name, Scope: string(about.Scope), Verb: sentence(action.Verb), Noun: about.Topic.One, Advice: action.More,
 		Back: "dead-letters", BackWith: list, Filter: deadLetterFields,
 		Match: matchDeadLetters(action.Discarded),
 		Part: func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
@@ -73,7 +73,7 @@ func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values
 		if err != nil {
 			return m, err
 		}
-		newest, _, err := findDeadLetters(ctx, r, admin.DeadLetterFilter{Discarded: discarded, Limit: 1})
+		newest, _, err := findDeadLetters(ctx, r, admin.DeadLetterFilter{Discarded: discarded, Limit: 1}, r.pages.Timeout)
 		if err != nil || len(newest) == 0 {
 			return m, err
 		}
@@ -85,12 +85,12 @@ func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values
 	}
 }
 
-// findDeadLetters looks for the newest dead letters until it has found some, or for
-// searchFor. It returns the UpTo with which to go on, 0 if it has looked at all.
-func findDeadLetters(ctx context.Context, r *Request, f admin.DeadLetterFilter) (letters []admin.BriefDeadLetter, next int64, err error) {
+// findDeadLetters looks for the newest dead letters until it has found some, or for so
+// long. It returns the UpTo with which to go on, 0 if it has looked at all.
+func findDeadLetters(ctx context.Context, r *Request, f admin.DeadLetterFilter, patience time.Duration) (letters []admin.BriefDeadLetter, next int64, err error) {
 	for began := time.Now(); ; f.UpTo = next {
 		letters, next, err = r.Admin.NewestDeadLetters(ctx, f)
-		if err != nil || len(letters) > 0 || next == 0 || time.Since(began) > searchFor {
+		if err != nil || len(letters) > 0 || next == 0 || time.Since(began) > patience {
 			return letters, next, err
 		}
 	}
@@ -133,7 +133,7 @@ func listDeadLetters(ctx context.Context, r *Request) (*View, error) {
 		return nil, err
 	}
 	f.Limit = pageLength + 1
-	letters, next, err := findDeadLetters(ctx, r, f)
+	letters, next, err := findDeadLetters(ctx, r, f, searchFor)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type eventPage struct {
 	Done     int            // groups that are finished, or have passed it over, and are not listed
 }
 
-// eventOutcome is what has become of the event in a group, with its story.
+// eventOutcome is the state of the event in a group, with its story.
 type eventOutcome struct {
 	admin.Outcome
 	Story []admin.Chapter

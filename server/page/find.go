@@ -15,7 +15,7 @@ func (p *Pages) find() {
 // hit is a thing that the search box has found.
 type hit struct{ Kind, Name, Link string }
 
-// mostHits bounds what is listed of each kind.
+// mostHits bounds the list of each kind of thing.
 const mostHits = 20
 
 // findAnything looks for a number among events, jobs and dead letters, and for a text

@@ -23,7 +23,7 @@ func (p *Pages) jobs() {
 
 func (p *Pages) steerJobs(about op.About, advice string) {
 	p.bulk(Bulk{
-		Path: about.Page, Name: about.Name, Verb: sentence(about.Verb), Noun: about.Topic.One, Advice: advice,
+		Path: about.Page, Name: about.Name, Scope: string(about.Scope), Verb: sentence(about.Verb), Noun: about.Topic.One, Advice: advice,
 		Back: "jobs", Filter: op.Forms(&admin.JobFilter{}),
 		Match: func(ctx context.Context, r *Request, filter url.Values) (matched, error) {
 			status := filter.Get("status")

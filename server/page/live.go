@@ -23,7 +23,7 @@ const (
 	liveShare    = 0.005            // of the time may be spent on renderings
 	liveRest     = 5 * time.Minute  // between two renderings of a page, at most
 	liveComment  = 15 * time.Second // after so long without news the stream says that it is there
-	liveTimeout  = 10 * time.Second // for the browser to take what is sent
+	liveTimeout  = 10 * time.Second // for the browser to read a message
 	mostWatching = 1000
 )
 
@@ -138,7 +138,7 @@ func (r *Request) key() string {
 	return fmt.Sprintf("%q", []any{r.Namespace, r.path, r.values.Encode(), r.Hidden, r.Scopes})
 }
 
-// latest is a page as all show it who may see the same.
+// latest is the newest rendering of a page, shared by all callers with the same rights.
 func (p *Pages) latest(ctx context.Context, r *Request) (rendering, error) {
 	return p.rendered.Get(ctx, r.key(), func(ctx context.Context) (rendering, time.Time, error) {
 		began := time.Now()

@@ -190,7 +190,7 @@ func (f formField) Has(value string) bool { return slices.Contains(strings.Split
 // sentence begins a text with a capital letter.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// Label is the name of the field, and what it means.
+// Label is the name of the field, and its meaning.
 func (f formField) Label() string {
 	name := sentence(strings.ReplaceAll(f.Name, "_", " "))
 	if f.Path || f.Doc == "" {

@@ -81,7 +81,7 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 	return data, err
 }
 
-// examination is what the doctor has found, and when.
+// examination has the findings of the doctor, and their time.
 type examination struct {
 	findings []admin.Finding
 	at       time.Time

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -26,17 +27,16 @@ const Root = "/ui/"
 
 // Door is the server, as the page sees it.
 type Door interface {
-	// Admit returns the caller who sends a request with the text of a token, "" for
-	// none. Without a namespace the caller gets its own.
+	// Admit returns the caller of a request with the text of a token, "" for none. Without a namespace the caller gets its own.
 	Admit(r *http.Request, namespace, token string) (Caller, error)
-	// Problem says what an error means for the person who sees it, and logs errors that
-	// are a fault of the server.
+	// Problem puts an error into words for a person, and logs errors that are a fault of
+	// the server.
 	Problem(ctx context.Context, err error) *Problem
 	// Woken lets requests that wait for events look again.
 	Woken()
 }
 
-// Caller is the person who looks at a page, by the token.
+// Caller is the person at the browser, known by the token.
 type Caller struct {
 	Name      string
 	Namespace string   // the one that is shown
@@ -47,7 +47,7 @@ type Caller struct {
 	Admin     *admin.Admin // of the namespace; it hides things of these streams, and records changes in the audit log
 }
 
-// Config is what the page needs.
+// Config has the parts of the server that pages use.
 type Config struct {
 	Door    Door
 	API     http.Handler    // the HTTP API, through which actions are made
@@ -67,8 +67,9 @@ type Pages struct {
 	namespaces *cache.Cache[string, []string]
 	overviews  *cache.Cache[string, overviewData]
 	findings   *cache.Cache[string, examination]
-	bulks      chan struct{} // a place for for each action on many things that runs
-	stand      string        // stands for the form token in HTML that several browsers share
+	bulks      chan struct{}  // a place for each action on many things that runs
+	running    sync.WaitGroup // those actions
+	stand      string         // stands for the form token in HTML that several browsers share
 }
 
 // mostKept is the number of results in each cache, which all browsers share.
@@ -109,7 +110,7 @@ type Screen struct {
 	Show  func(ctx context.Context, r *Request) (*View, error)
 }
 
-// View is what a page shows: data for its template.
+// View is the content of a page: data for its template.
 type View struct {
 	Title    string
 	Template string // default: that of the screen
@@ -117,7 +118,7 @@ type View struct {
 }
 
 // Action is a form that changes something. Do returns the link of the page to go to
-// then, "" for the page with the form, and a sentence about what was done.
+// then, "" for the page with the form, and a sentence about the result.
 type Action struct {
 	Path  string // below the namespace, such as group/pause
 	Scope string // that the caller needs. Default: admin
@@ -246,7 +247,7 @@ func (p *Pages) postAnswered(ctx context.Context, w http.ResponseWriter, r *Requ
 	}
 }
 
-// changed drops what was kept of the database: an action has changed it.
+// changed drops everything that was cached of the database: an action has changed it.
 func (p *Pages) changed() {
 	p.overviews.Clear()
 	p.findings.Clear()

@@ -12,7 +12,7 @@ import (
 type paging struct{ First, Next string }
 
 // pageOf cuts a list that was read with one row more than fit, and links to the rows
-// behind it. Key is what the parameter of that name says of the last row.
+// behind it. Key returns the value of the parameter for the last row.
 func pageOf[T any](r *Request, rows []T, parameter string, key func(T) any) ([]T, paging) {
 	var p paging
 	if r.Value(parameter) != "" {

@@ -9,13 +9,13 @@ import (
 // Problem is an error, as a person sees it.
 type Problem struct {
 	Status int
-	Detail string // what is wrong
-	Hint   string // what to do about it
+	Detail string // the cause
+	Hint   string // the remedy
 }
 
 func (p *Problem) Error() string { return p.Detail }
 
-// Title is what the status says.
+// Title is the text of the status.
 func (p *Problem) Title() string {
 	if title := http.StatusText(p.Status); title != "" {
 		return title

@@ -50,7 +50,7 @@ func mustParse() map[string]*template.Template {
 	return all
 }
 
-// templateOf is the template for some data; layout is the one for what is no view.
+// templateOf is the template for some data; layout is the one for data that are no view.
 func templateOf(layout string, data any) *template.Template {
 	if s, ok := data.(*shown); ok {
 		return templates[s.view.Template]
@@ -58,8 +58,8 @@ func templateOf(layout string, data any) *template.Template {
 	return templates[layout]
 }
 
-// shown is what a template gets: the data of a view as .Data, and as its methods what
-// depends on the request. Methods of Request, such as Link and May, are among them.
+// shown is passed to a template. It has the data of a view as .Data, and methods that
+// depend on the request. Methods of Request, such as Link and May, are among them.
 type shown struct {
 	*Request
 	Title  string
@@ -87,7 +87,7 @@ func (p *Pages) answer(w http.ResponseWriter, r *Request, view *View) error {
 	return nil
 }
 
-// main renders what is within main, for a page that changes by itself.
+// main renders the content of the element main, for a page that changes by itself.
 func (p *Pages) main(ctx context.Context, r *Request) ([]byte, error) {
 	view, err := r.screen.Show(ctx, r)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *shown) Query() string {
 }
 
 // Button is a form of one button that makes an action. Fields are names and values in
-// turn. It is nothing for a caller who may not make the action.
+// turn. It is empty for callers without the right to the action.
 func (s *shown) Button(action, label string, fields ...any) template.HTML {
 	a, ok := s.pages.actions[action]
 	if !ok || !s.May(a.Scope) {
@@ -174,7 +174,7 @@ func (s *shown) Button(action, label string, fields ...any) template.HTML {
 }
 
 // Ask is a link, which looks like a button, to a page that asks before it makes an
-// action. It is nothing for a caller who may not make the action.
+// action. It is empty for callers without the right to the action.
 func (s *shown) Ask(path, label string, parameters ...any) template.HTML {
 	a, ok := s.pages.actions[path]
 	if !ok || !s.May(a.Scope) {

@@ -62,7 +62,7 @@ func (p *Pages) admit(w http.ResponseWriter, r *http.Request, namespace, path st
 	return request, err
 }
 
-// refuse asks a person for a token who has none, or none that is good.
+// refuse asks for a token, after a request without a good one.
 func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	problem := p.Door.Problem(r.Context(), err)
 	if problem.Status != http.StatusUnauthorized || r.Method != http.MethodGet {
@@ -89,8 +89,8 @@ func (p *Pages) askForToken(w http.ResponseWriter, r *http.Request, status int, 
 	p.write(w, r, status, "bare.html", page)
 }
 
-// signIn needs no form token: whoever can make a browser sign in has a token already,
-// and other sites are refused.
+// signIn needs no form token: other sites are refused, and a forged sign-in would need a
+// token.
 func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) {
 	if err := p.readOwnForm(w, r); err != nil {
 		p.Fail(w, r, err)
@@ -133,7 +133,7 @@ func errOtherSite() error {
 	}
 }
 
-// formToken is what forms carry, so that only pages of this server can send them.
+// formToken is in each form, so that only pages of this server can send forms.
 func (p *Pages) formToken(r *http.Request) string {
 	sum := sha256.Sum256([]byte("form " + cookie(r, formCookie)))
 	return hex.EncodeToString(sum[:16])

@@ -14,7 +14,7 @@ import (
 
 // Texts that others wrote, such as types, keys, errors and payloads, may hold anything.
 // These functions show them: as text, with characters that cannot be seen, or that turn
-// the direction of what follows, written out; and cut where they are long.
+// the direction of the text behind them, written out; and cut where they are long.
 const (
 	shortText = 80   // characters, in a table
 	someText  = 400  // in a sentence
@@ -56,7 +56,7 @@ func lines(value any) template.HTML {
 func document(raw json.RawMessage) template.HTML { return lines(indented(raw)) }
 
 // indented is JSON with its lines indented. Characters that cannot be seen are escaped as
-// JSON has it, so that a person who edits it sees them.
+// JSON has it, so that they are visible in an editor.
 func indented(raw json.RawMessage) string {
 	var lines bytes.Buffer
 	if json.Indent(&lines, raw, "", "  ") != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// trouble is something that is wrong, and what to do about it.
+// trouble is a thing that is wrong, with its remedy.
 type trouble struct {
 	Key     string
-	Rank    int   // what it is for the order: broken, failing or mild
+	Rank    int   // for the order: broken, failing or mild
 	Size    int64 // events or jobs that are concerned
 	Title   template.HTML
 	Text    template.HTML
@@ -38,8 +38,8 @@ type ask struct {
 	Parameters  []any
 }
 
-// troublesOf lists everything that is wrong in a namespace: first what fails now, and of
-// that the largest.
+// troublesOf lists everything that is wrong in a namespace: first the things that fail now,
+// the largest of them first.
 func troublesOf(r *Request, o overviewData) []trouble {
 	var all []trouble
 	for _, f := range o.Findings {

@@ -1,7 +1,7 @@
 // Package send makes one request of a webhook and returns the answer of its endpoint. It signs requests as Standard Webhooks
 // says, connects to public addresses only, and bounds everything that an endpoint can do to it.
 //
-// It knows no database. Package webhook decides which events are sent when, and what an answer means.
+// It knows no database. Package webhook chooses the events and the times, and judges answers.
 package send
 
 import (
@@ -23,7 +23,7 @@ const (
 	largestHeaders  = 32 << 10 // of an answer
 )
 
-// Config has what a process decides for all its webhooks. The zero value allows public addresses only.
+// Config has the settings of a process for all its webhooks. The zero value allows public addresses only.
 type Config struct {
 	// Allow has private addresses that webhooks may reach all the same.
 	Allow []netip.Prefix

@@ -19,7 +19,7 @@ type failedError struct {
 func (e failedError) Error() string { return e.text }
 func (e failedError) Unwrap() error { return e.cause }
 
-// failure words the error of a request. Errors of the transport itself may have what an endpoint has sent.
+// failure words the error of a request. Errors of the transport itself may quote the answer of an endpoint.
 func failure(host string, connected bool, err error) error {
 	var refused refusedError
 	var lookup *net.DNSError

@@ -27,8 +27,10 @@ begin
   update posthorn.leases l
   set ids = posthorn.lease_ids(l), base = null, target = null, lo = null, hi = null, since = null
   where l.ids is null;
+  -- Events that a relay has set aside wait again, without a deadline, as after a change of its lead.
   update posthorn.leases l
-  set until = posthorn.now(), node = null, attempt = l.attempt + 1, uncounted = l.uncounted + 2
+  set until = case when l.slot is null or not exists (select from posthorn.relays r where r.group_id = l.group_id) then posthorn.now() end,
+    node = null, attempt = l.attempt + 1, uncounted = l.uncounted + 2
   where l.until is not null;
   update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id is not null;
 

@@ -67,7 +67,7 @@ select posthorn.grant_role(replace(r.rolname, 'posthorn_', ''), r.rolname)
 from pg_roles r
 where r.rolname in ('posthorn_publisher', 'posthorn_consumer', 'posthorn_admin');
 
--- What conditions may read, which is all that their role may. The owner of this schema makes it the owner
+-- Conditions may read these tables, and their role may do nothing else. The owner of this schema makes it the owner
 -- of their functions, so it must be a member of it: where it cannot be, there are filters.
 do $$
 begin

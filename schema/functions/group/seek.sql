@@ -17,10 +17,11 @@ begin
     perform posthorn.check_kind(g.id, 'it cannot skip events, or read them twice', 'A projection can be rebuilt.', 'relay');
   end if;
   perform posthorn.check_claim(1, '1 second', gen_random_uuid());
+  perform posthorn.change_lead(g.kind, g.id); -- which locks the group, too
   perform posthorn.verify_cluster();
-  perform posthorn.end_lead(g.kind, g.id); -- which locks the group, too
   was := posthorn.newest_cursor(g.id);
-  sight := posthorn.look();
+  sight := posthorn.look(); -- before the first write
+  perform posthorn.end_lead(g.kind, g.id);
   if g.kind = 'relay' then
     left_out := posthorn.unread_ids(was, g.namespace_id) + posthorn.held_ids(g.id);
   end if;

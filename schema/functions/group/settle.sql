@@ -105,7 +105,7 @@ begin
   end if;
 end $$;
 
--- The failures argument of settle, without those that are recorded, and what becomes of each.
+-- The failures argument of settle, without those that are recorded, with the fate of each.
 create or replace function posthorn.judged_failures(g posthorn.groups, l posthorn.leases, failures jsonb)
 returns table (
   event bigint, owed_to text, tried int, dies boolean, released boolean, retry_in interval, reason text, error text, stack text, kept json

@@ -1,7 +1,7 @@
 -- The session that deletes the row in running_jobs decides a job's outcome; (job, worker, attempt) is the fencing
 -- token. If a worker repeats its last report on a job, it gets the recorded entry.
 --
--- A transaction may wait for the row, and what another has recorded meanwhile is not later than the end.
+-- A transaction may wait for the row, and an entry that another has recorded meanwhile is not later than the end.
 
 create or replace function posthorn.complete_job(
   job bigint,

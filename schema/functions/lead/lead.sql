@@ -26,7 +26,7 @@ begin
   select x.* into l from posthorn.leads x where x.kind = lead.kind and x.id = lead.id;
   if not found then
     raise exception '% % does not exist', case lead.kind when 'import' then 'import' else 'group' end, coalesce(lead.id::text, 'null')
-      using errcode = 'PH001', hint = 'It was deleted. Defining it returns its id.';
+      using errcode = 'PH001', hint = 'It was deleted, or is of another kind. Defining it returns its id.';
   elsif lead.epoch is not null then
     update posthorn.leases x set until = at + lead.lease_for
     where lead.kind <> 'import' and x.group_id = l.id and x.node = lead.owner and x.until is not null;
@@ -62,8 +62,13 @@ end $$;
 create or replace function posthorn.change_lead(kind text, id int)
 returns void language sql as $$
   select posthorn.lock_group(change_lead.id) where change_lead.kind <> 'import';
-  select pg_advisory_xact_lock(posthorn.lock_class('lead'), change_lead.id)
+  select pg_advisory_xact_lock(posthorn.lead_class(change_lead.kind), change_lead.id)
 $$;
+
+-- The class of the locks of a lead: an import may have the number of a group.
+create or replace function posthorn.lead_class(kind text)
+returns int language sql immutable parallel safe
+return posthorn.lock_class(case kind when 'import' then 'import' else 'lead' end);
 
 -- Refuses a process that does not lead any more; otherwise it leads until the transaction ends. A deadline that has
 -- passed does not matter as long as no other process has taken the lead.
@@ -77,7 +82,7 @@ returns void language plpgsql as $$
 declare
   l posthorn.leads;
 begin
-  perform pg_advisory_xact_lock_shared(posthorn.lock_class('lead'), hold.id::int);
+  perform pg_advisory_xact_lock_shared(posthorn.lead_class(hold.kind), hold.id::int);
   select x.* into l from posthorn.leads x where x.kind = hold.kind and x.id = hold.id;
   if (l.owner, l.epoch, l.uncrashed) is distinct from (hold.owner, hold.epoch, (select u.id from posthorn.uncrashed u)) then
     raise exception 'the lead of % (epoch %) is lost',
@@ -85,7 +90,7 @@ begin
       using errcode = 'PH003',
         detail = case when l.id is null then 'It was deleted.'
           when (l.owner, l.epoch) = (hold.owner, hold.epoch) then 'The database server has crashed, or was restored.'
-          when l.owner is null or l.owner = hold.owner then 'It was moved, changed, or given back.'
+          when l.owner is null or l.owner = hold.owner then 'It was moved, changed, given back, or taken again.'
           else format('%s leads now.', l.owner) end,
         hint = 'Drop the work that was not recorded, and ask for the lead again.';
   end if;

@@ -8,13 +8,15 @@
 --   free ─────────────────────────► a process leads ──┐
 --    ▲                                  ▲      │  ▲   │
 --    │                                  │      │  └───┘   hold, in each transaction: it commits under the lead
---    │  resign, or a crash or restore   │      │
---    ├──────────────────────────────────┼──────┤
---    │  end_lead: moved or changed      │      │
---    │                                  └──────┘ the deadline has passed: another process takes it
+--    └──────────────────────────────────┼──────┤
+--                resign                 │      │
+--                                       └──────┘ another process takes it after the deadline, or the same one at any time
 --
---   note keeps the error that stops the process. uncrashed_id changes with a crash or restore.
+--   end_lead (its group was moved, its streams were changed) and a crash or restore of the server (uncrashed_id) end the
+--   epoch: hold refuses it. Until the deadline only the same process may take the lead again.
+--   note keeps the error that stops the process.
 --
--- Locks, in this order: the group, the lead, rows. lead, resign and end_lead take the lead exclusively (change_lead) and
--- wait for transactions that hold it, shared. So a transaction that has passed hold commits under the lead, however late
--- it is. Brokers and endpoints cannot be fenced: the process stops by itself before its deadline.
+-- Locks, in this order: the advisory lock of the group, that of the lead, rows. Taking, giving back and ending a lead
+-- take its lock exclusively (change_lead), and wait for transactions that hold it, shared. So a transaction that has
+-- passed hold commits under the lead, however late it is. Brokers and endpoints cannot be fenced: the process stops by
+-- itself before its deadline.

@@ -9,6 +9,7 @@ return case thing
   when 'job claim' then 1886350443     -- by hashtext of the namespace and the tags
   when 'archive' then 1886350444
   when 'reader' then 1886350445
-  when 'lead' then 1886350446          -- by its group, or its import
+  when 'lead' then 1886350446          -- by its group
   when 'job limit' then 1886350447     -- by the namespace; 0: changes of limits
+  when 'import' then 1886350448
 end;

@@ -41,7 +41,7 @@ $$;
 comment on function posthorn.examine_writers(text, text) is
   'admin: Relays, or archives, that do not write or do not keep up.';
 
--- A broker keeps only for a while what is not imported.
+-- A broker keeps entries that are not imported only for a while.
 create or replace function posthorn.examine_imports(of_namespace text default null)
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp

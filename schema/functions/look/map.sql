@@ -1,4 +1,4 @@
--- The page, doctor, and searches. Nothing here changes what happens to events and jobs.
+-- The page, doctor, and searches. Nothing here changes events or jobs.
 --
 -- Tables
 --   samples    counts for each minute of the last three hours, made by sample

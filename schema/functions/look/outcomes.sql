@@ -173,7 +173,7 @@ as $$
   from posthorn.retries x where x.group_id = r.group_id and x.slot = r.slot and x.event_id <= r.event_id
 $$;
 
--- What a group's cursor says of an event: 3 pending, 6 passed, 7 passed without being handed out.
+-- The state of an event by the cursor of a group: 3 pending, 6 passed, 7 passed without being handed out.
 create or replace function posthorn.passed(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns int language plpgsql stable as $$
 #variable_conflict use_column

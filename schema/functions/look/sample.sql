@@ -1,4 +1,4 @@
--- Charts need numbers over time, and the log has none per namespace. Once a minute upkeep adds up what has happened: by
+-- Charts need numbers over time, and the log has none per namespace. Once a minute upkeep adds up events and jobs: by
 -- the index of the log, and by estimates where much has happened. Transactions that are open count when they are over
 -- only if their ids come after; so a sample is for people, and decides nothing.
 
@@ -42,7 +42,7 @@ returns table (group_id int, pos bigint, passed bigint, lag int) language sql vo
   where g.namespace_id = group_samples.namespace_id
 $$;
 
--- What has happened in a namespace since its last sample.
+-- The numbers of events and jobs in a namespace since its last sample.
 create or replace function posthorn.sample_of(namespace_id int, since timestamptz, failed bigint)
 returns posthorn.samples language plpgsql volatile as $$
 #variable_conflict use_column
@@ -63,7 +63,7 @@ begin
   return s;
 end $$;
 
--- Adds up what has happened in each namespace, once a minute.
+-- Adds up the events and jobs of each namespace, once a minute.
 create or replace function posthorn.sample()
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp

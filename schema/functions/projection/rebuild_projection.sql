@@ -9,8 +9,8 @@ declare
   g posthorn.groups := posthorn.projection_named(namespace, name);
 begin
   perform posthorn.check_claim(1, '1 second', gen_random_uuid());
-  perform posthorn.verify_cluster();
   perform posthorn.lock_group(g.id);
+  perform posthorn.verify_cluster();
   perform posthorn.check_replayable(g.id, rebuild_projection.partial);
   delete from posthorn.leases l where l.id = any (array(select x.id from posthorn.leases_of(g.id) x));
   delete from posthorn.retries r where r.group_id = g.id;

@@ -66,10 +66,10 @@ declare
   new posthorn.cursors;
 begin
   perform posthorn.check_claim(1, '1 second', gen_random_uuid());
-  perform posthorn.verify_cluster();
   select * into r from posthorn.replacement_of(namespace, name);
   perform posthorn.lock_group((r.old).id);
   perform posthorn.lock_group((r.new).id);
+  perform posthorn.verify_cluster();
   select * into r from posthorn.replacement_of(namespace, name); -- another call may have finished or abandoned it meanwhile
   select c.* into old from posthorn.cursors c where c.group_id = (r.old).id order by c.n desc limit 1;
   select c.* into new from posthorn.cursors c where c.group_id = (r.new).id order by c.n desc limit 1;

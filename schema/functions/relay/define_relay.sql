@@ -31,6 +31,7 @@ begin
     raise exception 'group "%" is not a relay', define_relay.name
       using errcode = 'PH002', hint = 'Give the relay a name that no group has.';
   end if;
+  perform posthorn.change_lead('relay', g.id); -- before rows
   g := posthorn.configured(g, conf);
   update posthorn.groups x
   set delays = g.delays, backoff_from = g.backoff_from, backoff_to = g.backoff_to,

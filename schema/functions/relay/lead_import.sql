@@ -8,6 +8,7 @@ as $$
 begin
   select l.term, l.leader into lead_import.term, lead_import.leader
   from posthorn.lead('import', lead_import.import_id, lead_import.owner, lead_import.lease_for, lead_import.epoch) l;
+  -- A statement of its own: while lead waited for the lock, another session may have changed the streams.
   select i.streams, format('%s/%s@%s', n.namespace, i.name, left(posthorn.origin()::text, 8))
   into lead_import.patterns, lead_import.known_as
   from posthorn.imports i join posthorn.namespaces n on n.id = i.namespace_id

@@ -1,13 +1,17 @@
 create or replace function posthorn.lead_relay(
   group_id bigint, owner text, lease_for interval, epoch bigint default null,
   out term bigint, out leader text, out lead_until timestamptz, out patterns text[]
-) language sql security definer
+) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-  select l.term, l.leader, l.lead_until, (select r.streams from posthorn.relays r where r.group_id = lead_relay.group_id and l.term is not null)
-  from posthorn.lead('relay', lead_relay.group_id, lead_relay.owner, lead_relay.lease_for, lead_relay.epoch) l
-$$;
+begin
+  select l.term, l.leader, l.lead_until into lead_relay.term, lead_relay.leader, lead_relay.lead_until
+  from posthorn.lead('relay', lead_relay.group_id, lead_relay.owner, lead_relay.lease_for, lead_relay.epoch) l;
+  -- A statement of its own: while lead waited for the lock, another session may have changed the streams.
+  select r.streams into lead_relay.patterns
+  from posthorn.relays r where r.group_id = lead_relay.group_id and lead_relay.term is not null;
+end $$;
 comment on function posthorn.lead_relay(bigint, text, interval, bigint) is
   'consumer: Takes the lead of a relay, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
 

@@ -1,4 +1,4 @@
--- Things that do not exist for a caller who may not read some streams. Over HTTP these are the restricted streams that
+-- Things that do not exist for callers that may not read some streams. Over HTTP these are the restricted streams that
 -- the token does not name. Each reader and each change of package admin compares with these functions.
 --
 --   stream        it is one of them
@@ -124,7 +124,7 @@ end $$;
 comment on function posthorn.check_seen(text, text[], text, text, text) is
   'admin: Raises that a thing does not exist, if there is none of that name or a caller who may not read some streams does not see it.';
 
--- The answer must differ from that for a name that is free. It does not say of what the name is, nor of which stream.
+-- The answer must differ from that for a name that is free. It names neither the kind of the thing nor its stream.
 create or replace function posthorn.check_name_free(namespace text, streams text[], kind text, name text, of_group text default null)
 returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp

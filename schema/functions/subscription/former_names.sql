@@ -70,7 +70,7 @@ end $$;
 -- Moves the retries of a group from former names to present ones; of an event that is retried under both, one stays. A
 -- row that another transaction is about to change is left to the claim that hands it out. So this waits for nothing,
 -- and no settlement can wait for it in turn. A retry goes only if another one that no lease has stays: the end of a
--- lease deletes what the lease has, and may have left this one as the failure of that event.
+-- lease deletes the rows of the lease, and may have left this one as the failure of that event.
 create or replace function posthorn.rename_retries(group_no int, ids bigint[] default null)
 returns void language sql as $$
   with old as (
@@ -115,7 +115,7 @@ returns void language sql as $$
 $$;
 
 -- Renames a subscription; if one has the new name already, that one stays. The row stays, with all that belongs to it:
--- what it missed while it was stopped, and its place in the matching.
+-- the events that it missed while it was stopped, and its place in the matching.
 create or replace function posthorn.rename_subscription(group_no int, name text, former text[])
 returns void language plpgsql as $$
 #variable_conflict use_column

@@ -52,7 +52,7 @@ comment on function posthorn.subscribe_with_sql(text, text, text, jsonb, text[])
   'admin: Does the work of subscribe for conditions in SQL.';
 
 -- Refuses a change of subscriptions in the group of the webhooks. Consumers may subscribe and unsubscribe. A webhook is
--- for admins: it sends what it gets out of the house.
+-- for admins: it sends its events out of the house.
 create or replace function posthorn.refuse_webhooks(namespace text, group_name text)
 returns void language plpgsql stable as $$
 begin

@@ -191,7 +191,7 @@ begin
   return w;
 end $$;
 
--- Prepares what a webhook is owed for another order. Events that were set aside without an order cannot be brought into
+-- Prepares the rows of retries of a webhook for another order. Events that were set aside without an order cannot be brought into
 -- one; the other way round is easy.
 create or replace function posthorn.reorder_webhook(w posthorn.webhooks)
 returns void language plpgsql as $$

@@ -1,5 +1,5 @@
--- What the leading process has done since its last call, in one transaction, and so for many events at once. An event
--- without a row in retries, which its endpoint has taken, leaves nothing but its row in the delivery log.
+-- Records the results of the leading process since its last call, for many events in one transaction. An event without
+-- a row in retries, which its endpoint has taken, leaves nothing but its row in the delivery log.
 create or replace function posthorn.record_webhooks(group_id bigint, owner text, epoch bigint, report jsonb)
 returns table (webhook_id int, failures int, rests boolean, disabled boolean, dead int, generation int)
 language plpgsql security definer
@@ -108,9 +108,9 @@ returns int[] language sql as $$
   select array_agg(d.id) from dead d cross join buried
 $$;
 
--- Makes retries of events that webhooks are still to get. What was not tried is due at once, or when its time has come.
--- What has failed waits as long as its webhook says, and up to a fifth longer, so that what failed together does not
--- come together.
+-- Makes retries of events that webhooks are still to get. Events that were not tried are due at once, or when their time
+-- has come. Those that failed wait as long as their webhook says, and up to a fifth longer, so that events that failed
+-- together do not come together.
 create or replace function posthorn.keep_for_webhooks(l posthorn.leases, results posthorn.webhook_result[])
 returns void language sql as $$
   insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, story)
@@ -157,7 +157,7 @@ begin
   return well;
 end $$;
 
--- What answers say about each generation of a webhook: whether its endpoint is alive, and how often it has failed.
+-- The answers of each generation of a webhook: whether its endpoint is alive, and how often it has failed.
 create or replace function posthorn.answers_by_webhook(results posthorn.webhook_result[])
 returns table (webhook int, generation int, alive boolean, times int, error text, wait interval) language sql stable
 begin atomic

@@ -43,8 +43,8 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, limit)
 }
 
-// deadlineTracer gives each statement its deadline. pgx does not call it for the pipelines
-// of [Pool.Take], which set their own deadlines.
+// deadlineTracer gives each statement its deadline. pgx does not call it for an exchange,
+// which sets its own deadline.
 type deadlineTracer struct{ connectTracer }
 
 type cancelKey struct{}

@@ -7,16 +7,16 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// batchEncoder encodes messages as the parameters of publish_in_turn, in binary format. It
+// batchEncoder encodes messages as the arguments of publish_in_turn, in binary format. It
 // keeps its memory: pgx would allocate for each value.
 type batchEncoder struct{ memory []byte }
 
 // mostMemory bounds the memory that an encoder keeps.
 const mostMemory = 1 << 20
 
-// encode returns parameters that are valid until the next call.
-func (e *batchEncoder) encode(namespace string, messages []Message) [][]byte {
-	var types, payloads, streams, keys, tags, metadata []byte
+// encode returns arguments that are valid until the next call.
+func (e *batchEncoder) encode(namespace string, messages []Message) []any {
+	var types, payloads, streams, keys, tags, metadata encoded
 	m := e.memory[:0]
 	m, types = appendArray(m, pgtype.TextOID, messages, func(m *Message) (string, bool) { return m.Type, true })
 	m, payloads = appendArray(m, pgtype.JSONOID, messages, payloadOf)
@@ -31,7 +31,7 @@ func (e *batchEncoder) encode(namespace string, messages []Message) [][]byte {
 	if cap(m) <= mostMemory {
 		e.memory = m
 	}
-	return [][]byte{[]byte(namespace), types, payloads, streams, keys, tags, metadata}
+	return []any{namespace, types, payloads, streams, keys, tags, metadata}
 }
 
 func payloadOf(m *Message) (json.RawMessage, bool) {

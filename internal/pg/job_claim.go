@@ -39,10 +39,10 @@ func scanJob(row pgx.CollectableRow) (j ClaimedJob, err error) {
 // ClaimJobs hands out to a worker the oldest due jobs that have one of some tags, higher
 // priorities first. Without tags, it hands out jobs that have none.
 func ClaimJobs(ctx context.Context, db DB, namespace, worker string, tags []string, maxJobs int, leaseFor time.Duration) ([]ClaimedJob, error) {
-	return Collect(ctx, db, "claim jobs", scanJob,
-		"select"+jobFields+"from posthorn.claim_jobs($1::text, $2::text, $3::text[], $4::int, $5::text::interval)",
-		namespace, worker, tagsOf(tags), maxJobs, Period(leaseFor))
+	return Collect(ctx, db, "claim jobs", scanJob, claimJobsSQL, namespace, worker, tagsOf(tags), maxJobs, Period(leaseFor))
 }
+
+const claimJobsSQL = "select" + jobFields + "from posthorn.claim_jobs($1::text, $2::text, $3::text[], $4::int, $5::text::interval)"
 
 // HeldJob identifies a job that a worker has. Reports of other workers are refused.
 type HeldJob struct {
@@ -127,9 +127,10 @@ func CompleteJob(ctx context.Context, db DB, h HeldJob, d JobDone) (JobReport, e
 // CompleteJobs finishes several jobs of one worker, each fenced by its attempt, and returns
 // the ids of those that the worker had.
 func CompleteJobs(ctx context.Context, db DB, worker string, done DoneJobs) ([]int64, error) {
-	return Collect(ctx, db, "complete jobs", pgx.RowTo[int64],
-		"select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[])", worker, done.IDs, done.Attempts, done.ExecutionTimesMS)
+	return Collect(ctx, db, "complete jobs", pgx.RowTo[int64], completeJobsSQL, worker, done.IDs, done.Attempts, done.ExecutionTimesMS)
 }
+
+const completeJobsSQL = "select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[])"
 
 // JobFailure is the report of an attempt that failed.
 type JobFailure struct {

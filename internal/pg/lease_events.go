@@ -5,27 +5,27 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// receiveEvents reads the results of the second transaction. Stream is still empty then,
-// and streamIDs has the ids of the streams.
-func (s *session) receiveEvents(pipeline *pgconn.Pipeline, maxEvents int) ([]Event, error) {
-	rows, err := nextRows(pipeline)
-	if err != nil {
-		return nil, err
-	}
+// Most events have no tags, and null costs a tenth less of an event than an empty array does.
+// Empty metadata stay: telling them apart costs more than sending them.
+var leaseEventsStatement = statement{"posthorn_lease_events", `
+	select event_id, stream_id, type, key, case when cardinality(tags) > 0 then tags end, payload, metadata, published_at, delivery, subscriptions
+	from posthorn.lease_events($1::uuid)`}
+
+// leaseEvents is a step that reads the events of the leases which were taken with a token.
+// Stream is still empty then, and streamIDs has the ids of the streams.
+func (s *session) leaseEvents(token pgtype.UUID, maxEvents int, events *[]Event) step {
 	s.streamIDs = s.streamIDs[:0]
-	var events []Event
 	var texts buffer
-	err = decodeRows(rows, func(values [][]byte) bool {
-		if events == nil {
-			events = make([]Event, 0, min(maxEvents, 1000))
+	return step{statement: leaseEventsStatement, args: []any{token}, decode: func(values [][]byte) bool {
+		if *events == nil {
+			*events = make([]Event, 0, min(maxEvents, 1000))
 		}
-		events = append(events, Event{})
-		return s.decode(values, &events[len(events)-1], &texts)
-	})
-	return events, err
+		*events = append(*events, Event{})
+		return s.decode(values, &(*events)[len(*events)-1], &texts)
+	}}
 }
 
 // decode reads a row of lease_events in binary format. The next row overwrites the values,

@@ -1,12 +1,12 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Turn tells a batch when it may pass the points at which batches of one publisher go in
@@ -38,11 +38,8 @@ func (p *Pool) PublishInTurn(ctx context.Context, namespace string, messages []M
 func publishInTurn(ctx context.Context, conn *pgx.Conn, namespace string, messages []Message, turn Turn) ([]int64, error) {
 	ids, err := sendBatch(ctx, conn, namespace, messages, turn)
 	switch {
-	case turn.MayCommit == nil:
+	case err != nil || turn.MayCommit == nil:
 		return ids, err
-	case err != nil:
-		rollBack(ctx, conn)
-		return nil, err
 	case !turn.MayCommit():
 		rollBack(ctx, conn)
 		return nil, ErrOvertaken
@@ -54,57 +51,27 @@ func publishInTurn(ctx context.Context, conn *pgx.Conn, namespace string, messag
 	return ids, nil
 }
 
+var publishStatement = statement{
+	"posthorn_publish_in_turn",
+	"select posthorn.publish_in_turn($1::text, $2::text[], $3::json[], $4::text[], $5::text[], $6::text[], $7::json[])",
+}
+
 // sendBatch inserts messages. If the batch has to wait for another one, it leaves the
 // transaction open.
 func sendBatch(ctx context.Context, conn *pgx.Conn, namespace string, messages []Message, turn Turn) ([]int64, error) {
-	ctx, cancel := limited(ctx)
-	defer cancel()
-	session, err := sessionOf(ctx, conn)
-	if err == nil {
-		err = session.prepare(ctx, conn, publishStatement)
-	}
-	if err != nil {
-		return nil, err
-	}
 	conn.PgConn().CustomData()[drawnKey] = turn.Drawn
 	defer delete(conn.PgConn().CustomData(), drawnKey)
-	pipeline := conn.PgConn().StartPipeline(ctx)
+	s := sessionOf(conn)
+	ids := make([]int64, 0, len(messages))
+	publish := step{statement: publishStatement, args: s.batch.encode(namespace, messages), decode: appendID(&ids)}
+	steps := []step{publish}
 	if turn.MayCommit != nil {
-		session.send(pipeline, beginStatement)
+		steps = []step{beginStep, publish}
 	}
-	session.send(pipeline, publishStatement, session.batch.encode(namespace, messages)...)
-	ids, err := receiveIDs(pipeline, len(messages))
-	if err != nil {
-		session.forget(ctx, conn, err)
-	}
-	return ids, err
-}
-
-func receiveIDs(pipeline *pgconn.Pipeline, n int) (ids []int64, err error) {
-	defer func() {
-		if closeErr := pipeline.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	if err := pipeline.Sync(); err != nil {
+	if err := cmp.Or(s.exchange(ctx, steps)...); err != nil {
 		return nil, err
 	}
-	rows, err := nextRows(pipeline)
-	if err != nil {
-		return nil, err
-	}
-	ids = make([]int64, 0, n)
-	err = decodeRows(rows, appendID(&ids))
-	return ids, err
-}
-
-var publishStatement = statement{
-	name: "posthorn_publish_in_turn",
-	sql:  "select posthorn.publish_in_turn($1, $2, $3, $4, $5, $6, $7)",
-	parameters: []uint32{
-		pgtype.TextOID, pgtype.TextArrayOID, pgtype.JSONArrayOID, pgtype.TextArrayOID, pgtype.TextArrayOID,
-		pgtype.TextArrayOID, pgtype.JSONArrayOID,
-	},
+	return ids, nil
 }
 
 // noticeOfIDs is the SQLSTATE of the notice of publish_in_turn.

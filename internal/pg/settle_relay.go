@@ -66,12 +66,18 @@ func comma(text []byte, i int) []byte {
 // SettleRelay settles a window of a relay. It fails with [ErrLeaseLost], and changes
 // nothing, when another process leads.
 func SettleRelay(ctx context.Context, db DB, lead Lead, window Window, report RelayReport) error {
-	document, err := report.MarshalJSON()
+	args, err := settleRelayArgs(lead, window, report)
 	if err != nil {
-		return Translate("settle", err)
+		return err
 	}
-	return Exec(ctx, db, "settle", "select posthorn.settle_relay($1::bigint, $2::text, $3::bigint, $4::bigint, $5::int, $6::jsonb)",
-		lead.Group.ID, lead.Owner, lead.Epoch, window.ID, window.Attempt, string(document))
+	return Exec(ctx, db, "settle", settleRelaySQL, args...)
+}
+
+const settleRelaySQL = "select posthorn.settle_relay($1::bigint, $2::text, $3::bigint, $4::bigint, $5::int, $6::jsonb)"
+
+func settleRelayArgs(lead Lead, window Window, report RelayReport) ([]any, error) {
+	document, err := report.MarshalJSON()
+	return []any{lead.Group.ID, lead.Owner, lead.Epoch, window.ID, window.Attempt, string(document)}, Translate("settle", err)
 }
 
 // SettledAside is a lease of events that were set aside, of which those up to an id are

@@ -1,15 +1,14 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Take describes the lease to take.
@@ -89,164 +88,56 @@ func cutLease(ctx context.Context, db DB, lease Lease, keep int) (Lease, error) 
 	return lease, nil
 }
 
-// takeOn sends all statements at once: the first transaction commits, which releases the
-// group's lock, before the second one reads the events. The first one has statements that
-// begin and commit it, because the server would answer a Sync at once and wake this process
-// before the events arrive.
-//
-// With a limit, both have a statement_timeout. An error then comes with the lease, if that
-// was taken.
-func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take, limit time.Duration) (Lease, error) {
+var takeStatement = statement{
+	"posthorn_take",
+	"select lease, attempt from posthorn.take($1::bigint, $2::text, $3::int, $4::interval, $5::uuid, $6::bigint, $7::int)",
+}
+
+// takeOn takes a lease in a first transaction, whose commit releases the lock of the group,
+// and reads its events in a second one. With a limit, both have a statement_timeout. An error
+// then comes with the lease, if that was taken.
+func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take, limit time.Duration) (lease Lease, err error) {
+	s, token := sessionOf(conn), newToken()
+	claim := step{statement: takeStatement, args: take.args(token), decode: func(values [][]byte) bool {
+		var attempt int64
+		ok := integers(values, &lease.ID, &attempt)
+		lease.Attempt = int(attempt)
+		return ok
+	}}
+	events := s.leaseEvents(token, take.MaxEvents, &lease.Events)
+	steps := []step{beginStep, claim, commitStep, events}
 	if limit > 0 {
 		ctx = Within(ctx, 2*limit+LeaseTime(take.LeaseFor))
+		timeout := timeoutStep(limit)
+		steps = []step{beginStep, timeout, claim, commitStep, beginStep, timeout, events, commitStep}
 	}
-	ctx, cancel := limited(ctx)
-	defer cancel()
-	session, err := sessionOf(ctx, conn)
-	if err != nil {
-		return Lease{}, err
-	}
-	var timeout statement
-	if limit > 0 {
-		if timeout, err = session.timeoutStatement(ctx, conn, limit); err != nil {
-			return Lease{}, err
-		}
-	}
-	token := newToken()
-	pipeline := conn.PgConn().StartPipeline(ctx)
-	session.send(pipeline, beginStatement)
-	if limit > 0 {
-		session.send(pipeline, timeout)
-	}
-	session.send(pipeline, takeStatement, take.parameters(token)...)
-	session.send(pipeline, commitStatement)
-	if limit > 0 {
-		session.send(pipeline, beginStatement)
-		session.send(pipeline, timeout)
-	}
-	session.send(pipeline, leaseEventsStatement, token)
-	if limit > 0 {
-		session.send(pipeline, commitStatement)
-	}
-	lease, err := session.receive(pipeline, take.MaxEvents)
-	if err != nil {
-		rollBack(ctx, conn)
-		session.forget(ctx, conn, err)
+	if err := cmp.Or(s.exchange(ctx, steps)...); err != nil {
 		return lease, err
 	}
-	return lease, p.streams.name(ctx, conn, lease.Events, session.streamIDs)
+	return lease, p.streams.name(ctx, conn, lease.Events, s.streamIDs)
 }
 
-// rollBack ends the transaction that an error has left open. If that fails, the pool closes
-// the connection.
-func rollBack(ctx context.Context, conn *pgx.Conn) {
-	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		_, _ = conn.Exec(ctx, "rollback")
-	}
+// timeoutStep limits the time of each statement of a transaction. It has no parameters and
+// returns no row, so each limit is a statement of its own.
+func timeoutStep(limit time.Duration) step {
+	return step{statement: statement{
+		fmt.Sprintf("posthorn_timeout_%d", limit.Milliseconds()),
+		fmt.Sprintf("set local statement_timeout = %d", limit.Milliseconds()),
+	}}
 }
 
-// receive sends the queued statements, and reads their results.
-func (s *session) receive(pipeline *pgconn.Pipeline, maxEvents int) (lease Lease, err error) {
-	defer func() {
-		if closeErr := pipeline.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	if err := pipeline.Sync(); err != nil {
-		return Lease{}, err
-	}
-	if lease, err = receiveLease(pipeline); err != nil {
-		return Lease{}, err
-	}
-	lease.Events, err = s.receiveEvents(pipeline, maxEvents)
-	return lease, err
-}
-
-// newToken returns a random token, by which the second transaction finds the lease.
-func newToken() []byte {
-	token := make([]byte, 16)
-	rand.Read(token)
+// newToken returns a random token, by which the transaction that reads events finds their
+// lease.
+func newToken() pgtype.UUID {
+	token := pgtype.UUID{Valid: true}
+	rand.Read(token.Bytes[:])
 	return token
 }
 
-func (t Take) parameters(token []byte) [][]byte {
-	b := binary.BigEndian
-	parameters := [][]byte{
-		b.AppendUint64(nil, uint64(t.Group.ID)),
-		[]byte(t.Node),
-		b.AppendUint32(nil, uint32(t.MaxEvents)),
-		interval(t.LeaseFor),
-		token,
-		nil,
-		nil,
-	}
+func (t Take) args(token pgtype.UUID) []any {
+	args := []any{t.Group.ID, t.Node, t.MaxEvents, t.LeaseFor, token, nil, nil}
 	if t.Settle.Held() {
-		parameters[5] = b.AppendUint64(nil, uint64(t.Settle.ID))
-		parameters[6] = b.AppendUint32(nil, uint32(t.Settle.Attempt))
+		args[5], args[6] = t.Settle.ID, t.Settle.Attempt
 	}
-	return parameters
-}
-
-var errFormat = errors.New("a row does not have the expected format")
-
-// receiveLease reads the result of the first transaction.
-func receiveLease(pipeline *pgconn.Pipeline) (Lease, error) {
-	rows, err := nextRows(pipeline)
-	if err != nil {
-		return Lease{}, err
-	}
-	var l Lease
-	err = decodeRows(rows, func(values [][]byte) bool {
-		if len(values) != 2 || len(values[0]) != 8 || len(values[1]) != 4 {
-			return false
-		}
-		l.ID = int64(binary.BigEndian.Uint64(values[0]))
-		l.Attempt = int(int32(binary.BigEndian.Uint32(values[1])))
-		return true
-	})
-	return l, err
-}
-
-// decodeRows calls a function with the values of each row, which the next row overwrites.
-// The function reports whether they have the expected format.
-func decodeRows(rows *pgconn.ResultReader, decode func(values [][]byte) bool) error {
-	for rows.NextRow() {
-		if !decode(rows.Values()) {
-			return errFormat
-		}
-	}
-	_, err := rows.Close()
-	return err
-}
-
-// appendID returns a function for decodeRows that appends the bigint of each row.
-func appendID(ids *[]int64) func(values [][]byte) bool {
-	return func(values [][]byte) bool {
-		if len(values) != 1 || len(values[0]) != 8 {
-			return false
-		}
-		*ids = append(*ids, int64(binary.BigEndian.Uint64(values[0])))
-		return true
-	}
-}
-
-// nextRows returns the next result with rows. It skips those of begin, commit and Sync.
-func nextRows(pipeline *pgconn.Pipeline) (*pgconn.ResultReader, error) {
-	for {
-		result, err := pipeline.GetResults()
-		if err != nil {
-			return nil, err
-		}
-		switch result := result.(type) {
-		case *pgconn.ResultReader:
-			if len(result.FieldDescriptions()) > 0 {
-				return result, nil
-			}
-			if _, err := result.Close(); err != nil {
-				return nil, err
-			}
-		case nil:
-			return nil, errors.New("a result is missing")
-		}
-	}
+	return args
 }

@@ -3,13 +3,8 @@ package pg
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // JobTake describes the jobs to take.
@@ -49,111 +44,42 @@ func (p *Pool) TakeJobs(ctx context.Context, take JobTake) TakenJobs {
 		return taken
 	}
 	conn, err := p.Acquire(ctx)
-	if err == nil {
-		defer conn.Release()
-		err = takeJobsOn(ctx, conn.Conn(), take, &taken)
-	}
 	if err != nil {
 		err = fmt.Errorf("take jobs: %w", err)
-		taken.CompleteError, taken.ClaimError = err, err
+		return TakenJobs{CompleteError: err, ClaimError: err}
 	}
-	return taken
+	defer conn.Release()
+	return sessionOf(conn.Conn()).takeJobs(ctx, take)
 }
 
-var completeJobsStatement = statement{
-	name:       "posthorn_complete_jobs",
-	sql:        "select posthorn.complete_jobs($1, $2, $3, $4)",
-	parameters: []uint32{pgtype.TextOID, pgtype.Int8ArrayOID, pgtype.Int4ArrayOID, pgtype.Int8ArrayOID},
-}
+var (
+	completeJobsStatement = statement{"posthorn_complete_jobs", completeJobsSQL}
+	claimJobsStatement    = statement{"posthorn_claim_jobs", claimJobsSQL}
+)
 
-var claimJobsStatement = statement{
-	name:       "posthorn_claim_jobs",
-	sql:        "select" + jobFields + "from posthorn.claim_jobs($1, $2, $3, $4, $5)",
-	parameters: []uint32{pgtype.TextOID, pgtype.TextOID, pgtype.TextArrayOID, pgtype.Int4OID, pgtype.IntervalOID},
-}
-
-// takeJobsOn returns an error if neither of the two transactions can be said to have
-// ended.
-func takeJobsOn(ctx context.Context, conn *pgx.Conn, take JobTake, taken *TakenJobs) error {
-	ctx, cancel := limited(ctx)
-	defer cancel()
-	session, err := sessionOf(ctx, conn)
-	if err == nil {
-		err = session.prepare(ctx, conn, completeJobsStatement, claimJobsStatement)
-	}
-	if err != nil {
-		return err
-	}
-	pipeline := conn.PgConn().StartPipeline(ctx)
+func (s *session) takeJobs(ctx context.Context, take JobTake) (taken TakenJobs) {
 	done := take.Done
-	for _, call := range []struct {
-		statement
-		values []any
-	}{
-		{completeJobsStatement, []any{take.Worker, done.IDs, done.Attempts, done.ExecutionTimesMS}},
-		{claimJobsStatement, []any{take.Namespace, take.Worker, tagsOf(take.Tags), int32(take.MaxJobs), take.LeaseFor}},
-	} {
-		parameters, err := call.encode(conn.TypeMap(), call.values)
-		if err != nil {
-			_ = pipeline.Close()
-			return err
-		}
-		session.send(pipeline, call.statement, parameters...)
-		pipeline.SendPipelineSync() // ends the transaction
-	}
-	if err := pipeline.Flush(); err != nil {
-		_ = pipeline.Close()
-		return err
-	}
 	taken.Completed = make([]int64, 0, len(done.IDs))
-	taken.CompleteError = receiveRows(conn, pipeline, "complete jobs", appendID(&taken.Completed))
 	var texts buffer
-	taken.ClaimError = receiveRows(conn, pipeline, "claim jobs", func(values [][]byte) bool {
-		if taken.Jobs == nil {
-			taken.Jobs = make([]ClaimedJob, 0, min(take.MaxJobs, 1000))
-		}
-		taken.Jobs = append(taken.Jobs, ClaimedJob{})
-		return session.decodeJob(values, &taken.Jobs[len(taken.Jobs)-1], &texts)
-	})
-	_ = pipeline.Close() // an error was returned by one of the two
-	session.forget(ctx, conn, taken.CompleteError)
-	session.forget(ctx, conn, taken.ClaimError)
-	return nil
-}
-
-// encode encodes the parameters of a statement in the binary format.
-func (s statement) encode(types *pgtype.Map, values []any) ([][]byte, error) {
-	encoded := make([][]byte, len(values))
-	for i, value := range values {
-		var err error
-		if encoded[i], err = types.Encode(s.parameters[i], pgx.BinaryFormatCode, value, nil); err != nil {
-			return nil, err
-		}
-	}
-	return encoded, nil
-}
-
-// receiveRows decodes the rows of one transaction of a pipeline, up to its end.
-func receiveRows(conn *pgx.Conn, pipeline *pgconn.Pipeline, verb string, decode func(values [][]byte) bool) (failure error) {
-	for {
-		result, err := pipeline.GetResults()
-		switch result := result.(type) {
-		case *pgconn.ResultReader:
-			err = decodeRows(result, decode)
-		case *pgconn.PipelineSync:
-			return Translate(verb, failure)
-		case nil:
-			if err == nil {
-				err = errFormat
-			}
-		}
-		if failure == nil {
-			failure = err
-		}
-		if conn.IsClosed() || errors.Is(err, errFormat) {
-			return Translate(verb, failure)
-		}
-	}
+	errs := s.exchange(ctx,
+		[]step{{
+			statement: completeJobsStatement,
+			args:      []any{take.Worker, done.IDs, done.Attempts, done.ExecutionTimesMS},
+			decode:    appendID(&taken.Completed),
+		}},
+		[]step{{
+			statement: claimJobsStatement,
+			args:      []any{take.Namespace, take.Worker, tagsOf(take.Tags), take.MaxJobs, Period(take.LeaseFor)},
+			decode: func(values [][]byte) bool {
+				if taken.Jobs == nil {
+					taken.Jobs = make([]ClaimedJob, 0, min(take.MaxJobs, 1000))
+				}
+				taken.Jobs = append(taken.Jobs, ClaimedJob{})
+				return s.decodeJob(values, &taken.Jobs[len(taken.Jobs)-1], &texts)
+			},
+		}})
+	taken.CompleteError, taken.ClaimError = Translate("complete jobs", errs[0]), Translate("claim jobs", errs[1])
+	return taken
 }
 
 // decodeJob decodes the columns of jobFields in the binary format. The next row overwrites

@@ -1,15 +1,14 @@
 package pg
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 )
 
 // Window is a lease of a relay with the streams of its events.
@@ -31,27 +30,17 @@ type RelayTake struct {
 	Report  RelayReport
 }
 
-var takeRelayStatement = statement{
-	name: "posthorn_take_relay",
-	sql:  "select lease, attempt, is_retries::int::bigint from posthorn.take_relay($1, $2, $3, $4, $5, $6, $7)",
-	parameters: []uint32{
-		pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID, pgtype.Int4OID, pgtype.IntervalOID, pgtype.UUIDOID, pgtype.BoolOID,
-	},
-}
-
-var settleRelayStatement = statement{
-	name: "posthorn_settle_relay",
-	sql:  "select posthorn.settle_relay($1, $2, $3, $4, $5, $6)",
-	parameters: []uint32{
-		pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int4OID, pgtype.JSONBOID,
-	},
-}
-
-var takeAsideStatement = statement{
-	name:       "posthorn_take_aside",
-	sql:        "select lease, attempt, stream_id from posthorn.take_aside($1, $2, $3, $4, $5, $6)",
-	parameters: []uint32{pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID, pgtype.Int8ArrayOID, pgtype.IntervalOID, pgtype.UUIDOID},
-}
+var (
+	takeRelayStatement = statement{
+		"posthorn_take_relay",
+		"select lease, attempt, is_retries::int::bigint from posthorn.take_relay($1::bigint, $2::text, $3::bigint, $4::int, $5::text::interval, $6::uuid, $7::bool)",
+	}
+	takeAsideStatement = statement{
+		"posthorn_take_aside",
+		"select lease, attempt, stream_id from posthorn.take_aside($1::bigint, $2::text, $3::bigint, $4::bigint[], $5::text::interval, $6::uuid)",
+	}
+	settleRelayStatement = statement{"posthorn_settle_relay", settleRelaySQL}
+)
 
 // TakeRelay takes the next window of a relay with its events, mostly in one round trip. The
 // window is not held when there are no events. TakeRelay fails with [ErrLeaseLost] when
@@ -59,202 +48,127 @@ var takeAsideStatement = statement{
 // is taken again.
 func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 	ctx = Within(ctx, LeaseTime(take.LeaseFor))
-	b := binary.BigEndian
+	token := newToken()
 	call := call{
-		statement: takeRelayStatement, token: newToken(), maxEvents: take.MaxEvents,
-		args: []any{take.Lead.Group.ID, take.Lead.Owner, take.Lead.Epoch, take.MaxEvents, Period(take.LeaseFor), nil, take.Retries},
+		statement: takeRelayStatement, token: token, maxEvents: take.MaxEvents,
+		args: []any{take.Lead.Group.ID, take.Lead.Owner, take.Lead.Epoch, take.MaxEvents, Period(take.LeaseFor), token, take.Retries},
 	}
-	retries := []byte{0}
-	if take.Retries {
-		retries[0] = 1
-	}
-	call.parameters = append(take.Lead.parameters(), b.AppendUint32(nil, uint32(take.MaxEvents)), interval(take.LeaseFor), call.token, retries)
 	if take.Settled != nil {
-		report, err := take.Report.MarshalJSON()
-		if err != nil {
-			return Window{}, Translate("take", err)
+		var err error
+		if p.direct {
+			call.settle, err = settleRelayArgs(take.Lead, *take.Settled, take.Report)
+		} else {
+			err = SettleRelay(ctx, p, take.Lead, *take.Settled, take.Report)
 		}
-		call.settle = append(take.Lead.parameters(), b.AppendUint64(nil, uint64(take.Settled.ID)),
-			b.AppendUint32(nil, uint32(take.Settled.Attempt)), append([]byte{1}, report...)) // the version of jsonb's format
-	}
-	if !p.direct && take.Settled != nil {
-		if err := SettleRelay(ctx, p, take.Lead, *take.Settled, take.Report); err != nil {
+		if err != nil {
 			return Window{}, err
 		}
 	}
-	taken, events, ids, err := p.call(ctx, call)
-	if err != nil || len(taken) == 0 {
+	taken, err := p.call(ctx, call)
+	if err != nil || len(taken.leases) == 0 {
 		return Window{}, Translate("take", err)
 	}
-	first := taken[0]
-	return Window{Lease{ID: first.lease, Attempt: int(first.attempt), Events: events}, ids, first.third != 0}, nil
+	first := taken.leases[0]
+	return Window{Lease{ID: first.ID, Attempt: int(first.Attempt), Events: taken.events}, taken.streamIDs, first.Third != 0}, nil
 }
 
 // TakeAside takes the oldest events of some streams that were set aside: a window for each
 // stream that has such events and no other window.
 func (p *Pool) TakeAside(ctx context.Context, lead Lead, streams []int64, leaseFor time.Duration) ([]Window, error) {
 	ctx = Within(ctx, LeaseTime(leaseFor))
-	list, err := pgtype.NewMap().Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, streams, nil)
-	if err != nil {
-		return nil, Translate("take", err)
-	}
 	token := newToken()
-	taken, events, ids, err := p.call(ctx, call{
+	taken, err := p.call(ctx, call{
 		statement: takeAsideStatement, token: token, maxEvents: mostEvents,
-		parameters: append(lead.parameters(), list, interval(leaseFor), token),
-		args:       []any{lead.Group.ID, lead.Owner, lead.Epoch, streams, Period(leaseFor), nil},
+		args: []any{lead.Group.ID, lead.Owner, lead.Epoch, streams, Period(leaseFor), token},
 	})
 	if err != nil {
 		return nil, Translate("take", err)
 	}
-	windows := make([]Window, len(taken))
+	windows := make([]Window, len(taken.leases))
 	at := map[int64]*Window{}
-	for i, t := range taken {
-		windows[i] = Window{Lease: Lease{ID: t.lease, Attempt: int(t.attempt)}, StreamIDs: []int64{t.third}}
-		at[t.third] = &windows[i]
+	for i, l := range taken.leases {
+		windows[i] = Window{Lease: Lease{ID: l.ID, Attempt: int(l.Attempt)}, StreamIDs: []int64{l.Third}}
+		at[l.Third] = &windows[i]
 	}
-	for i := range events {
-		if w := at[ids[i]]; w != nil {
-			w.Events = append(w.Events, events[i])
+	for i, stream := range taken.streamIDs {
+		if w := at[stream]; w != nil {
+			w.Events = append(w.Events, taken.events[i])
 		}
 	}
 	return windows, nil
 }
 
-func (l Lead) parameters() [][]byte {
-	b := binary.BigEndian
-	return [][]byte{b.AppendUint64(nil, uint64(l.Group.ID)), []byte(l.Owner), b.AppendUint64(nil, uint64(l.Epoch))}
-}
-
-// interval encodes a duration in binary format: microseconds, days and months.
-func interval(d time.Duration) []byte {
-	value := make([]byte, 16)
-	binary.BigEndian.PutUint64(value, uint64(d.Microseconds()))
-	return value
-}
-
 // call is a statement that takes leases with a token, by which lease_events finds their
 // events.
 type call struct {
-	statement  statement
-	parameters [][]byte
-	args       []any // the parameters through a pooler; the token is nil
-	token      []byte
-	maxEvents  int
-	settle     [][]byte // the parameters of settle_relay, which is called first; nil for none
+	statement statement
+	args      []any
+	token     pgtype.UUID
+	maxEvents int
+	settle    []any // the arguments of settle_relay, which is called first; nil for none
 }
 
+// taken are the leases that a call has taken, and their events.
 type taken struct {
-	lease   int64
-	attempt int32
-	third   int64
+	leases    []takenLease
+	events    []Event
+	streamIDs []int64 // of each event
 }
 
-func (p *Pool) call(ctx context.Context, c call) ([]taken, []Event, []int64, error) {
+// takenLease is a row of take_relay or take_aside. Third is 1 for retries, or the stream.
+type takenLease struct{ ID, Attempt, Third int64 }
+
+func (p *Pool) call(ctx context.Context, c call) (t taken, err error) {
 	if !p.direct {
 		return p.callInOne(ctx, c)
 	}
-	pooled, err := p.Acquire(ctx)
+	conn, err := p.Acquire(ctx)
 	if err != nil {
-		return nil, nil, nil, err
+		return t, err
 	}
-	defer pooled.Release()
-	conn := pooled.Conn()
-	ctx, cancel := limited(ctx)
-	defer cancel()
-	s, err := sessionOf(ctx, conn)
-	if err == nil {
-		err = s.prepare(ctx, conn, c.statement, settleRelayStatement)
-	}
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	pipeline := conn.PgConn().StartPipeline(ctx)
+	defer conn.Release()
+	s := sessionOf(conn.Conn())
+	var parts [][]step
 	if c.settle != nil {
-		s.send(pipeline, settleRelayStatement, c.settle...)
-		pipeline.SendPipelineSync()
+		parts = append(parts, []step{{statement: settleRelayStatement, args: c.settle}})
 	}
-	s.send(pipeline, c.statement, c.parameters...)
-	pipeline.SendPipelineSync()
-	s.send(pipeline, leaseEventsStatement, c.token)
-	took, events, err := s.receiveTaken(pipeline, c)
-	if err != nil {
-		s.forget(ctx, conn, err)
-		return nil, nil, nil, err
+	parts = append(parts,
+		[]step{{statement: c.statement, args: c.args, decode: func(values [][]byte) bool {
+			var l takenLease
+			ok := integers(values, &l.ID, &l.Attempt, &l.Third)
+			t.leases = append(t.leases, l)
+			return ok
+		}}},
+		[]step{s.leaseEvents(c.token, c.maxEvents, &t.events)})
+	if err := cmp.Or(s.exchange(ctx, parts...)...); err != nil {
+		return t, err
 	}
-	return took, events, slices.Clone(s.streamIDs), p.streams.name(ctx, conn, events, s.streamIDs)
-}
-
-func (s *session) receiveTaken(pipeline *pgconn.Pipeline, c call) (took []taken, events []Event, err error) {
-	defer func() {
-		if closeErr := pipeline.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	if err := pipeline.Sync(); err != nil {
-		return nil, nil, err
-	}
-	if c.settle != nil {
-		rows, err := nextRows(pipeline)
-		if err != nil {
-			return nil, nil, err
-		}
-		if _, err := rows.Close(); err != nil {
-			return nil, nil, err
-		}
-	}
-	rows, err := nextRows(pipeline)
-	if err != nil {
-		return nil, nil, err
-	}
-	b := binary.BigEndian
-	err = decodeRows(rows, func(values [][]byte) bool {
-		if len(values) != 3 || len(values[0]) != 8 || len(values[1]) != 4 || len(values[2]) != 8 {
-			return false
-		}
-		took = append(took, taken{int64(b.Uint64(values[0])), int32(b.Uint32(values[1])), int64(b.Uint64(values[2]))})
-		return true
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	events, err = s.receiveEvents(pipeline, c.maxEvents)
-	return took, events, err
+	t.streamIDs = slices.Clone(s.streamIDs)
+	return t, p.streams.name(ctx, conn, t.events, t.streamIDs)
 }
 
 // callInOne is call through a pooler. Both statements are one transaction, so the pooler
 // sends them to one server.
-func (p *Pool) callInOne(ctx context.Context, c call) (took []taken, events []Event, ids []int64, err error) {
-	args := slices.Clone(c.args)
-	token := hex.EncodeToString(c.token)
-	args[5] = token
+func (p *Pool) callInOne(ctx context.Context, c call) (t taken, err error) {
 	batch := &pgx.Batch{}
-	sql := "select lease, attempt, stream_id from posthorn.take_aside($1::bigint, $2::text, $3::bigint, $4::bigint[], $5::text::interval, $6::text::uuid)"
-	if c.statement.name == takeRelayStatement.name {
-		sql = "select lease, attempt, is_retries::int::bigint from posthorn.take_relay($1::bigint, $2::text, $3::bigint, $4::int, $5::text::interval, $6::text::uuid, $7::bool)"
-	}
-	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		took, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t taken, err error) {
-			return t, row.Scan(&t.lease, &t.attempt, &t.third)
-		})
+	batch.Queue(c.statement.sql, c.args...).Query(func(rows pgx.Rows) error {
+		t.leases, err = pgx.CollectRows(rows, pgx.RowToStructByPos[takenLease])
 		return err
 	})
-	batch.Queue(`
-		select event_id, stream_id, type, coalesce(key, ''), tags, payload, metadata, published_at, delivery, subscriptions
-		from posthorn.lease_events($1::text::uuid)`, token).Query(func(rows pgx.Rows) error {
-		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
+	batch.Queue(leaseEventsStatement.sql, c.token).Query(func(rows pgx.Rows) error {
+		t.events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
 			var stream int64
-			err = row.Scan(&e.ID, &stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata),
+			err = row.Scan(&e.ID, &stream, &e.Type, (*zeronull.Text)(&e.Key), &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata),
 				&e.PublishedAt, &e.Delivery, &e.Subscriptions)
-			ids = append(ids, stream)
+			t.streamIDs = append(t.streamIDs, stream)
 			return e, err
 		})
 		return err
 	})
 	if err := p.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, nil, nil, err
+		return t, err
 	}
-	return took, events, ids, p.streams.name(ctx, p, events, ids)
+	return t, p.streams.name(ctx, p, t.events, t.streamIDs)
 }
 
 // SetAside counts the events of a stuck stream that are set aside.

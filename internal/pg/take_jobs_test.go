@@ -1,0 +1,29 @@
+package pg_test
+
+import (
+	"testing"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// takeNext has a worker complete a job, and claim another one.
+func takeNext(t *testing.T, pool *pg.Pool, done pg.ClaimedJob) pg.TakenJobs {
+	t.Helper()
+	return pool.TakeJobs(t.Context(), pg.JobTake{
+		Namespace: ns, Worker: "w", MaxJobs: 1, LeaseFor: jobLease,
+		Done: pg.DoneJobs{IDs: []int64{done.ID}, Attempts: []int32{int32(done.Attempt)}, ExecutionTimesMS: []int64{5}},
+	})
+}
+
+func TestTakeJobs(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		first := must(pg.Enqueue(t.Context(), pool, ns, pg.NewJob{Title: "first"}))(t)
+		second := must(pg.Enqueue(t.Context(), pool, ns, pg.NewJob{Title: "second"}))(t)
+		taken := takeNext(t, pool, claimOne(t, pool, "w"))
+		check(t, taken.CompleteError)
+		check(t, taken.ClaimError)
+		if len(taken.Completed) != 1 || taken.Completed[0] != first || len(taken.Jobs) != 1 || taken.Jobs[0].ID != second {
+			t.Errorf("took %+v", taken)
+		}
+	})
+}

@@ -3,6 +3,8 @@ package pg_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -26,4 +28,28 @@ func TestTakeJobs(t *testing.T) {
 			t.Errorf("took %+v", taken)
 		}
 	})
+}
+
+// Jobs whose completion is refused when it commits are not completed, although their ids have
+// arrived before. The claim succeeds nevertheless.
+func TestTakeJobsWhoseCompletionDoesNotCommit(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, pgx.QueryExecModeCacheStatement)
+	first := must(pg.Enqueue(t.Context(), pool, ns, pg.NewJob{Title: "first"}))(t)
+	second := must(pg.Enqueue(t.Context(), pool, ns, pg.NewJob{Title: "second"}))(t)
+	must(pool.Exec(t.Context(), `
+		create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
+		create constraint trigger refuse after delete on posthorn.running_jobs
+		deferrable initially deferred for each row execute function public.refuse()`))(t)
+	taken := takeNext(t, pool, claimOne(t, pool, "w"))
+	if taken.CompleteError == nil || len(taken.Completed) != 0 {
+		t.Errorf("completed %v, with error %v", taken.Completed, taken.CompleteError)
+	}
+	check(t, taken.ClaimError)
+	if len(taken.Jobs) != 1 || taken.Jobs[0].ID != second {
+		t.Errorf("claimed %+v", taken.Jobs)
+	}
+	if held := must(pg.HeldJobs(t.Context(), pool, "w", []int64{first}, []int32{1}))(t); len(held) != 1 {
+		t.Errorf("holds %v", held)
+	}
 }

@@ -539,7 +539,7 @@ func TestRevokedWhileWaiting(t *testing.T) {
 	s.waiting(t, 1)
 	s.exec(t, "select posthorn.revoke_token(1)")
 	s.forget()
-	s.server.waits.wakeAll()
+	s.server.groupQueues.WakeAll()
 	await.Value(t, "the answer", answer).wantProblem(t, 401, "not valid")
 }
 
@@ -553,7 +553,7 @@ func TestFirstTokenWhileWaiting(t *testing.T) {
 	s.waiting(t, 1)
 	s.issue(t, "default", allScopes)
 	s.forget()
-	s.server.waits.wakeAll()
+	s.server.groupQueues.WakeAll()
 	await.Value(t, "the answer", answer).wantProblem(t, 401, "required")
 }
 

@@ -104,7 +104,7 @@ func (s *Server) claim(ctx context.Context, request claimRequest) (pg.Lease, err
 	lease, err := pg.ClaimInTime(claiming, s.client.Pool(), request.group.namespace, request.group.group, request.node, request.maxEvents, request.leaseFor)
 	if err == nil && lease.Held() && ctx.Err() != nil {
 		_ = pg.Release(claiming, s.client.Pool(), lease) // after an error the lease expires
-		s.waits.wake(request.group)
+		s.groupQueues.Wake(request.group)
 		return pg.Lease{}, ctx.Err()
 	}
 	a := s.admin(request.caller)
@@ -112,7 +112,7 @@ func (s *Server) claim(ctx context.Context, request claimRequest) (pg.Lease, err
 		// CheckClaim has passed, but a message for one subscription alone need not match
 		// its filter, and the stream may have been restricted since.
 		err = cmp.Or(pg.Release(claiming, s.client.Pool(), lease), admin.ErrHiddenClaim())
-		s.waits.wake(request.group)
+		s.groupQueues.Wake(request.group)
 		return pg.Lease{}, err
 	}
 	return lease, err
@@ -121,26 +121,18 @@ func (s *Server) claim(ctx context.Context, request claimRequest) (pg.Lease, err
 // awaitClaim claims events as soon as there are any. It returns an empty lease when the
 // time is over or the server stops.
 func (s *Server) awaitClaim(ctx context.Context, request claimRequest, wait time.Duration) (pg.Lease, error) {
-	if s.isDraining() {
-		return pg.Lease{}, errDraining()
-	}
-	waiting, cancel := s.untilDrain(ctx)
-	defer cancel()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	me, err := s.waits.join(request.group)
-	if err != nil {
+	if err := s.beginWait(&s.groupWaits, 0); err != nil {
 		return pg.Lease{}, err
 	}
-	defer s.waits.leave(me)
-	for {
-		select {
-		case <-me.turn:
-		case <-timer.C:
-			return pg.Lease{}, nil
-		case <-waiting.Done():
-			return pg.Lease{}, ctx.Err() // nil if the server stops
-		}
+	defer s.groupWaits.Add(-1)
+	waiting, cancel := s.untilDrain(ctx)
+	defer cancel()
+	waiting, cancel = context.WithTimeout(waiting, wait)
+	defer cancel()
+	waiter := s.groupQueues.Join(request.group)
+	defer waiter.Leave()
+	for waiter.Wait(waiting) {
+		var err error
 		if request.caller, err = s.reauthorize(ctx, request.caller); err != nil {
 			return pg.Lease{}, err
 		}
@@ -148,6 +140,6 @@ func (s *Server) awaitClaim(ctx context.Context, request claimRequest, wait time
 		if err != nil || len(lease.Events) > 0 {
 			return lease, err
 		}
-		s.waits.foundNothing(me)
 	}
+	return pg.Lease{}, ctx.Err() // nil if the time is over or the server stops
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -95,7 +96,7 @@ func (s *Server) tryClaimJob(ctx context.Context, claim jobClaim) (*pg.ClaimedJo
 // awaitJob claims one job as soon as there is one. It returns nil when the time is over
 // or the server stops.
 func (s *Server) awaitJob(ctx context.Context, c caller, claim jobClaim, wait time.Duration) (*pg.ClaimedJob, error) {
-	if err := s.beginJobWait(); err != nil {
+	if err := s.beginWait(&s.jobWaits, s.groupWaits.Load()); err != nil {
 		return nil, err
 	}
 	defer s.jobWaits.Add(-1)
@@ -103,7 +104,7 @@ func (s *Server) awaitJob(ctx context.Context, c caller, claim jobClaim, wait ti
 	defer cancel()
 	waiting, cancel = context.WithTimeout(waiting, wait)
 	defer cancel()
-	waiter := s.jobQueues.Join(claim.namespace, claim.tags)
+	waiter := s.jobQueues.Join(work.QueueName(claim.namespace, claim.tags))
 	defer waiter.Leave()
 	for {
 		job, err := s.tryClaimJob(ctx, claim)
@@ -119,17 +120,4 @@ func (s *Server) awaitJob(ctx context.Context, c caller, claim jobClaim, wait ti
 			return nil, err
 		}
 	}
-}
-
-// beginJobWait counts a request that waits for a job. It fails if too many requests wait
-// or the server stops.
-func (s *Server) beginJobWait() error {
-	if s.isDraining() {
-		return errDraining()
-	}
-	if int(s.jobWaits.Add(1))+s.waits.waiting() > s.options.MaxWaits {
-		s.jobWaits.Add(-1)
-		return errTooManyWaits()
-	}
-	return nil
 }

@@ -85,7 +85,7 @@ func (s *Server) leases() {
 		}
 		lease := pg.Lease{ID: input.LeaseID, Attempt: input.Body.Attempt}
 		group, err := pg.ReleaseIn(ctx, s.client.Pool(), c.namespace, lease)
-		s.waits.wake(groupName{c.namespace, group})
+		s.groupQueues.Wake(groupName{c.namespace, group})
 		return nil, err
 	})
 }
@@ -103,7 +103,7 @@ func (s *Server) settleLease(ctx context.Context, c caller, input *settleInput) 
 	}
 	lease := pg.Lease{ID: input.LeaseID, Attempt: input.Body.Attempt}
 	group, err := pg.SettleIn(ctx, s.client.Pool(), c.namespace, lease, failures...)
-	s.waits.wake(groupName{c.namespace, group}) // for released events, and events that the lease has blocked
+	s.groupQueues.Wake(groupName{c.namespace, group}) // for released events, and events that the lease has blocked
 	return nil, err
 }
 

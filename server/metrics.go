@@ -75,7 +75,7 @@ func (r *routeTraffic) histogram() metrics.Sample {
 // gauges returns the requests and streams that are open now.
 func (s *Server) gauges() []metrics.Family {
 	waiting, streams := metrics.Family{Metric: metrics.HTTPWaiting}, metrics.Family{Metric: metrics.HTTPStreams}
-	waiting.Add(metrics.Sample{Value: float64(s.waits.waiting())})
+	waiting.Add(metrics.Sample{Value: float64(s.groupWaits.Load())})
 	streams.Add(metrics.Sample{Value: float64(s.openStreams.count.Load())})
 	return []metrics.Family{waiting, streams}
 }

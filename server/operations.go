@@ -120,7 +120,7 @@ func serveAll[In, T any](s *Server, o op.Op[In, []T]) {
 func perform[In, Out any](ctx context.Context, s *Server, c caller, o op.Op[In, Out], in *In) (Out, error) {
 	out, err := o.Call(ctx, s.admin(c), in)
 	if o.Wakes {
-		s.waits.wakeAll()
+		s.groupQueues.WakeAll()
 	}
 	return out, err
 }

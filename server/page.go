@@ -69,4 +69,4 @@ func (d door) Problem(ctx context.Context, err error) *pages.Problem {
 	return &pages.Problem{Status: p.Status, Detail: p.Detail, Hint: p.Hint}
 }
 
-func (d door) Woken() { d.s.waits.wakeAll() }
+func (d door) Woken() { d.s.groupQueues.WakeAll() }

@@ -186,6 +186,6 @@ func (s *Server) publish(ctx context.Context, db posthorn.DB, namespace string, 
 		}
 	}
 	ids, err := pg.PublishMany(ctx, db, namespace, converted)
-	s.waits.wakeAll()
+	s.groupQueues.WakeAll()
 	return ids, err
 }

@@ -14,9 +14,11 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/component"
+	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/token"
+	"github.com/posthorn/posthorn/internal/waitqueue"
 	"github.com/posthorn/posthorn/internal/work"
 	pages "github.com/posthorn/posthorn/server/page"
 )
@@ -94,10 +96,11 @@ type Server struct {
 	box     *sealing.Box // opens and seals payloads with the client's keepers
 
 	traffic     traffic
-	waits       *groupWaits
 	openStreams *openStreams
-	jobQueues   *work.Queues // of requests that wait for jobs
-	jobWaits    atomic.Int64 // how many requests wait for jobs
+	groupQueues *waitqueue.Queues[groupName] // of requests that wait for events of groups
+	groupWaits  atomic.Int64                 // how many requests wait for events of groups
+	jobQueues   *work.Queues                 // of requests that wait for jobs
+	jobWaits    atomic.Int64                 // how many requests wait for jobs
 
 	drained  chan struct{} // closed by Drain
 	draining sync.Once
@@ -115,9 +118,9 @@ func New(client *posthorn.Client, options Options) *Server {
 	s := &Server{
 		client: client, options: options, log: log, outage: failures,
 		mux: http.NewServeMux(), drained: drained, headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
-		waits: newGroupWaits(client, options.MaxWaits), access: newAccessCache(client.Pool(), options.Tokens, time.Now),
-		box:       sealing.New(client.Pool(), client.Sealer(), log),
-		jobQueues: component.JobQueues(client),
+		access:      newAccessCache(client.Pool(), options.Tokens, time.Now),
+		box:         sealing.New(client.Pool(), client.Sealer(), log),
+		groupQueues: newGroupQueues(listen.Of(client).Watch), jobQueues: component.JobQueues(client),
 	}
 	s.openStreams = newOpenStreams(client, log)
 	s.traffic.routes = map[string]*routeTraffic{}

@@ -16,7 +16,7 @@ import (
 // waiting waits until n requests wait.
 func (s *served) waiting(t *testing.T, n int) {
 	t.Helper()
-	await.True(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.waits.waiting() == n })
+	await.True(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.groupWaits.Load() == int64(n) })
 }
 
 func TestLongPollReturnsNewEvents(t *testing.T) {

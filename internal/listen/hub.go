@@ -141,9 +141,8 @@ type position struct {
 }
 
 func (r *reading) run(ctx context.Context) {
-	notified, end := r.hub.Watch.Subscribe(logwatch.Events)
+	notified, end := r.hub.Watch.Follow(logwatch.Events)
 	defer end()
-	defer r.hub.Watch.KeepRunning()()
 	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: r.hub.Log, Message: "cannot read for listeners yet"}}
 	for ctx.Err() == nil {
 		var caughtUp bool

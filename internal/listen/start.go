@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -82,13 +81,4 @@ func (l *Listener) start(ctx context.Context, start Start) (err error) {
 		return l.StartNow(ctx)
 	}
 	return l.StartAt(ctx, cursor)
-}
-
-// NewEvents returns a channel that receives when an event may have been published, in
-// any namespace of the database, and a function that ends the subscription. A value waits
-// for its receiver. Notifications may be lost, so the receiver must also poll.
-func (h *Hub) NewEvents() (newEvents <-chan struct{}, end func()) {
-	newEvents, unsubscribe := h.Watch.Subscribe(logwatch.Events)
-	stopWatch := h.Watch.KeepRunning()
-	return newEvents, func() { unsubscribe(); stopWatch() }
 }

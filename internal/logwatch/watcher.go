@@ -190,6 +190,14 @@ func (w *Watcher) KeepRunning() (release func()) {
 	}
 }
 
+// Follow subscribes to news of a kind, and keeps the watcher running until the subscription
+// ends.
+func (w *Watcher) Follow(kind News) (news <-chan struct{}, end func()) {
+	news, unsubscribe := w.Subscribe(kind)
+	release := w.KeepRunning()
+	return news, func() { unsubscribe(); release() }
+}
+
 // stopIdle ends the Run that KeepRunning has started, unless a caller waits.
 func (w *Watcher) stopIdle() {
 	w.mu.Lock()

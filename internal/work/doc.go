@@ -9,5 +9,6 @@
 // a second the jobs in progress are compared with the database, so that the handler of a
 // cancelled job ends.
 //
-// [Queues] let workers and requests wait for jobs.
+// [Queues] let workers and requests wait for jobs. Package waitqueue owns whose turn it is
+// to claim.
 package work

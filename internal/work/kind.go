@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/waitqueue"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -64,7 +65,7 @@ const (
 type kind struct {
 	Config
 	stop     context.Context
-	waiter   *Waiter
+	waiter   *waitqueue.Waiter[string]
 	awaiting chan struct{} // held by the goroutine that waits with the waiter
 	more     atomic.Bool   // the last claim returned as many jobs as it asked for, or failed
 	hasRoom  chan struct{} // receives when there is room for more jobs
@@ -88,7 +89,7 @@ type kind struct {
 func Run(stop, work context.Context, config Config) error {
 	config.Log = config.Log.With("tags", config.Tags)
 	k := &kind{
-		Config: config, stop: stop, waiter: config.Queues.Join(config.Namespace, config.Tags),
+		Config: config, stop: stop, waiter: config.Queues.Join(QueueName(config.Namespace, config.Tags)),
 		awaiting: make(chan struct{}, 1), hasRoom: make(chan struct{}, 1), held: map[int64]*Job{},
 		done:      completer{wake: make(chan struct{}, 1)},
 		extending: worker.Trouble{Log: config.Log, Message: "cannot extend leases of jobs yet"},

@@ -1,10 +1,8 @@
 package work_test
 
 import (
-	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,16 +31,6 @@ func openPool(t *testing.T) *pg.Pool {
 	return pool
 }
 
-// openQueues returns queues of a process, and its watcher.
-func openQueues(t *testing.T, pool *pg.Pool) (*work.Queues, *logwatch.Watcher) {
-	t.Helper()
-	watch := logwatch.New(pool, slog.Default())
-	t.Cleanup(watch.Close)
-	queues := work.NewQueues(watch)
-	t.Cleanup(queues.Close)
-	return queues, watch
-}
-
 func enqueue(t *testing.T, db pg.DB, jobs ...pg.NewJob) []int64 {
 	t.Helper()
 	ids, err := pg.EnqueueMany(t.Context(), db, ns, jobs)
@@ -55,12 +43,15 @@ func enqueue(t *testing.T, db pg.DB, jobs ...pg.NewJob) []int64 {
 func TestEachOfManyWaitersGetsAJob(t *testing.T) {
 	t.Parallel()
 	db, ctx := openPool(t), await.Context(t)
-	queues, _ := openQueues(t, db)
+	watch := logwatch.New(db, slog.Default())
+	t.Cleanup(watch.Close)
+	queues := work.NewQueues(watch)
+	t.Cleanup(queues.Close)
 	var got sync.Map
 	var waiters sync.WaitGroup
 	for range 20 {
 		waiters.Go(func() {
-			w := queues.Join(ns, []string{"x"})
+			w := queues.Join(work.QueueName(ns, []string{"x"}))
 			defer w.Leave()
 			for {
 				jobs, err := pg.ClaimJobs(ctx, db, ns, "w", []string{"x"}, 1, time.Minute)
@@ -90,56 +81,5 @@ func TestEachOfManyWaitersGetsAJob(t *testing.T) {
 		if _, ok := got.Load(id); !ok {
 			t.Errorf("no waiter got job %d", id)
 		}
-	}
-}
-
-func TestOneWaiterOfAQueueClaimsAtATime(t *testing.T) {
-	t.Parallel()
-	ctx := await.Context(t)
-	queues, watch := openQueues(t, openPool(t))
-	var claiming, most, claims atomic.Int64
-	enough, stop := context.WithCancel(ctx)
-	defer stop()
-	var waiters sync.WaitGroup
-	for range 50 {
-		waiters.Go(func() {
-			w := queues.Join(ns, []string{"b", "a"})
-			defer w.Leave()
-			for w.Wait(enough) {
-				if n := claiming.Add(1); n > most.Load() {
-					most.Store(n)
-				}
-				if claims.Add(1) == 200 {
-					stop()
-				}
-				watch.Announce(logwatch.Jobs)
-				claiming.Add(-1)
-			}
-		})
-	}
-	waiters.Wait()
-	if most.Load() > 1 {
-		t.Errorf("%d waiters claimed at once", most.Load())
-	}
-	if claims.Load() < 200 {
-		t.Errorf("only %d claims", claims.Load())
-	}
-}
-
-// A waiter that was woken and leaves wakes the next one.
-func TestTurnsAreNotLostWithWaitersThatLeave(t *testing.T) {
-	t.Parallel()
-	ctx := await.Context(t)
-	queues, _ := openQueues(t, openPool(t))
-	first, second := queues.Join(ns, nil), queues.Join(ns, nil)
-	defer second.Leave()
-	if !first.Wait(ctx) { // woken by the first answer of the database
-		t.Fatal("the first waiter was not woken")
-	}
-	arrived := make(chan bool)
-	go func() { arrived <- second.Wait(ctx) }()
-	first.Leave()
-	if !<-arrived {
-		t.Error("the second waiter was not woken")
 	}
 }

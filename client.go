@@ -185,8 +185,6 @@ func (c *Client) migrate(ctx context.Context) error {
 	return c.Admin().DefineNamespace(ctx, nil)
 }
 
-func init() { listen.Of = func(client any) *listen.Hub { return client.(*Client).hub } }
-
 // Namespace returns the namespace of the client.
 func (c *Client) Namespace() string { return c.namespace }
 

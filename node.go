@@ -13,7 +13,6 @@ import (
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/upkeep"
-	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -143,21 +142,21 @@ func (c *Client) wakeLocked() {
 	c.changed = make(chan struct{})
 }
 
-func init() {
-	internal.Register = registerInternal
-	internal.JobQueues = func(client any) *work.Queues { return client.(*Client).queues }
+// Internal returns parts of the client for other packages of Posthorn. Programs cannot rely
+// on them: they change without notice.
+func (c *Client) Internal() internal.Client {
+	return internal.Client{
+		Pool: c.control, Watch: c.logWatch, Hub: c.hub, Queues: c.queues, Box: c.box, Telemetry: c.telemetry, Log: c.log,
+		Register: func(own internal.Component) {
+			c.register(&internalComponent{registration{client: c, label: own.Label, metrics: own.Metrics}, own})
+		},
+	}
 }
 
 // internalComponent is a component that another package of Posthorn has registered.
 type internalComponent struct {
 	registration
 	work internal.Component
-}
-
-func registerInternal(client any, make func(c internal.Client) internal.Component) {
-	c := client.(*Client)
-	own := make(internal.Client{Pool: c.control, Watch: c.logWatch, Box: c.box, Telemetry: c.telemetry, Log: c.log})
-	c.register(&internalComponent{registration{client: c, label: own.Label, metrics: own.Metrics}, own})
 }
 
 func (i *internalComponent) run(ctx, stop context.Context) error {

@@ -115,7 +115,7 @@ func (s *listenerSet) open(ctx context.Context, listeners int) (end func() error
 		}
 	}
 	open := func(filter posthorn.Filter, handle func(listening.Item), isOpen func()) {
-		l, err := listening.Of(s.ph).Listen(ctx, listening.Start{Filter: listening.Filter(filter)})
+		l, err := s.ph.Internal().Hub.Listen(ctx, listening.Start{Filter: listening.Filter(filter)})
 		if err != nil {
 			fail(err)
 			return

@@ -172,7 +172,7 @@ func (w *webhooks) deliver(ctx context.Context) (stop func() error, err error) {
 		return nil, err
 	}
 	sender := send.New(send.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	webhook.Deliver(ph, sender)
+	webhook.Deliver(ph.Internal(), sender)
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- ph.Run(running) }()

@@ -13,8 +13,6 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/component"
-	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/token"
@@ -112,6 +110,7 @@ type Server struct {
 // shut down.
 func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
+	parts := client.Internal()
 	drained := make(chan struct{})
 	failures := outage.NewHandler(cmp.Or(options.Logger, client.Logger()).Handler(), client.Pool().Config(), drained)
 	log := slog.New(failures)
@@ -120,7 +119,7 @@ func New(client *posthorn.Client, options Options) *Server {
 		mux: http.NewServeMux(), drained: drained, headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
 		access:      newAccessCache(client.Pool(), options.Tokens, time.Now),
 		box:         sealing.New(client.Pool(), client.Sealer(), log),
-		groupQueues: newGroupQueues(listen.Of(client).Watch), jobQueues: component.JobQueues(client),
+		groupQueues: newGroupQueues(parts.Watch), jobQueues: parts.Queues,
 	}
 	s.openStreams = newOpenStreams(client, log)
 	s.traffic.routes = map[string]*routeTraffic{}

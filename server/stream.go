@@ -51,7 +51,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c caller) e
 		return s.unlessDraining(err)
 	}
 	defer release()
-	listener, err := listen.Of(client).Listen(ctx, request.start)
+	listener, err := client.Internal().Hub.Listen(ctx, request.start)
 	if err != nil {
 		return s.unlessDraining(err)
 	}

@@ -29,7 +29,7 @@ func (p *person) endpoint() (status *atomic.Int64) {
 	}
 	sender := send.New(send.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	p.Cleanup(sender.Close)
-	webhook.Deliver(p.ph, sender)
+	webhook.Deliver(p.ph.Internal(), sender)
 	posthorntest.Run(p.T, p.ph)
 	return status
 }

@@ -10,6 +10,6 @@ import (
 // The caller closes what it returns after that.
 func deliverWebhooks(ph *posthorn.Client, config send.Config) *send.Client {
 	sender := send.New(config)
-	webhook.Deliver(ph, sender)
+	webhook.Deliver(ph.Internal(), sender)
 	return sender
 }

@@ -1,12 +1,13 @@
-// Package component lets a program have a client run work that package posthorn does
-// not import, so that other programs that use the library do not need it. Client.Run
-// runs it, and the client's statistics have it, like groups and relays.
+// Package component has the parts of a client of package posthorn that other packages of
+// Posthorn use, such as the HTTP server. So a program that imports package posthorn alone
+// does not get these packages.
 package component
 
 import (
 	"context"
 	"log/slog"
 
+	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
@@ -14,16 +15,20 @@ import (
 	"github.com/posthorn/posthorn/internal/work"
 )
 
-// Client is what a component may use of its client.
+// Client has the parts of a client.
 type Client struct {
 	Pool      *pg.Pool
 	Watch     *logwatch.Watcher
+	Hub       *listen.Hub  // of the one read of the log for all listeners
+	Queues    *work.Queues // of workers and requests that wait for jobs
 	Box       *sealing.Box
 	Telemetry *observe.Telemetry
 	Log       *slog.Logger
+	Register  func(Component) // the client runs the component while it runs
 }
 
-// Component is work that a client runs.
+// Component is work that a client runs. The client's statistics have it, like groups and
+// relays.
 type Component struct {
 	Label   string
 	Metrics *observe.Group
@@ -31,10 +36,3 @@ type Component struct {
 	// ends. It returns an error only if a retry cannot help.
 	Run func(ctx, stop context.Context) error
 }
-
-// Register registers a component with a client of package posthorn, which sets it.
-var Register func(client any, make func(c Client) Component)
-
-// JobQueues returns the wait queues of a client's process, for requests that wait for
-// jobs. Package posthorn sets it.
-var JobQueues func(client any) *work.Queues

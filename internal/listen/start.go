@@ -8,10 +8,6 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Of returns the hub of a client of package posthorn, which sets it. So the HTTP
-// server shares the one read of the log with the program that it runs in.
-var Of func(client any) *Hub
-
 // Start says which events a listener gets, and from where on. The zero value is for
 // every event from now on.
 type Start struct {

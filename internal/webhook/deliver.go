@@ -16,21 +16,19 @@ import (
 
 // Deliver lets a client of package posthorn send to the webhooks of all namespaces while
 // it runs. That takes up to three connections besides those of the client.
-func Deliver(client any, sender *send.Client) {
-	component.Register(client, func(c component.Client) component.Component {
-		metrics := c.Telemetry.Webhooks()
-		return component.Component{Label: "webhooks", Metrics: metrics.Group, Run: func(ctx, stop context.Context) error {
-			pool, err := c.Pool.Separate(ctx, conns)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			config := configFor(c, metrics, sender)
-			config.Pool = pool
-			Run(stop, pg.Within(ctx, pg.LeaseTime(leaseFor)), config)
-			return nil
-		}}
-	})
+func Deliver(c component.Client, sender *send.Client) {
+	metrics := c.Telemetry.Webhooks()
+	c.Register(component.Component{Label: "webhooks", Metrics: metrics.Group, Run: func(ctx, stop context.Context) error {
+		pool, err := c.Pool.Separate(ctx, conns)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		config := configFor(c, metrics, sender)
+		config.Pool = pool
+		Run(stop, pg.Within(ctx, pg.LeaseTime(leaseFor)), config)
+		return nil
+	}})
 }
 
 // conns is the number of connections for sending: one reads windows of the log, one reads

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"html"
+	"net"
 	"net/url"
 	"regexp"
 	"strings"
@@ -86,6 +88,61 @@ func TestPagePurgeDeadLetters(t *testing.T) {
 	if n := s.countDead(t, false); n != 1 {
 		t.Errorf("%d dead letters that are not discarded are left", n)
 	}
+}
+
+// A server that stops waits for the part of an action that runs, and records that the action
+// has ended early.
+func TestActionEndsWithItsServer(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.bury(t, "g", 1001, "no")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.server.Serve(ctx, listener, nil) }()
+	blocking, err := s.ph.Pool().Begin(t.Context())
+	if err == nil {
+		_, err = blocking.Exec(t.Context(), "lock table posthorn.retries in exclusive mode")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocking.Rollback(t.Context())
+	asked := b.get("/ui/default/dead-letters/redrive?group=g").wantPage(t, 200, `id="confirm"`)
+	b.post(asked, "/ui/default/dead-letters/redrive", url.Values{"group": {"g"}, "last": {asked.hidden(t, "last")}, "expected": {"1001"}}).wantPage(t, 200)
+	await.True(t, "the first part waits", func() bool { return s.isBlocked(t, blocking) })
+	stop()
+	await.True(t, "the server stops", s.server.isDraining)
+	if err := blocking.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := await.Value(t, "the end of Serve", ended); err != nil {
+		t.Error(err)
+	}
+	actions, err := s.ph.Admin().Actions(t.Context(), 0, 1)
+	if err != nil || len(actions) != 1 {
+		t.Fatal(actions, err)
+	}
+	if a := actions[0]; a.EndedAt.IsZero() || a.Done != 1000 || a.Error != "the server stopped. Make the action again: it goes on with what is left." {
+		t.Errorf("it is recorded as %+v", a)
+	}
+}
+
+// The page asks about the dead letters that match, however many others are newer.
+func TestPageAsksAboutOldDeadLetters(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.bury(t, "g", 1, "no")
+	s.exec(t, `insert into posthorn.dead_letters (namespace_id, group_id, event_id, stream_id, type, tags, payload, metadata, published_at, attempts, reason, discarded_at)
+		select namespace_id, group_id, event_id + i, stream_id, type, tags, payload, metadata, published_at, attempts, reason, posthorn.now()
+		from posthorn.dead_letters, generate_series(1, 100000) i`)
+	b.get("/ui/default/dead-letters/redrive").wantPage(t, 200, "Redrive 1 dead letter?")
 }
 
 // evilName is as evil as a name can be.

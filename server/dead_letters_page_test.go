@@ -133,18 +133,6 @@ func TestActionEndsWithItsServer(t *testing.T) {
 	}
 }
 
-// The page asks about the dead letters that match, however many others are newer.
-func TestPageAsksAboutOldDeadLetters(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	b := s.visit(t)
-	s.bury(t, "g", 1, "no")
-	s.exec(t, `insert into posthorn.dead_letters (namespace_id, group_id, event_id, stream_id, type, tags, payload, metadata, published_at, attempts, reason, discarded_at)
-		select namespace_id, group_id, event_id + i, stream_id, type, tags, payload, metadata, published_at, attempts, reason, posthorn.now()
-		from posthorn.dead_letters, generate_series(1, 100000) i`)
-	b.get("/ui/default/dead-letters/redrive").wantPage(t, 200, "Redrive 1 dead letter?")
-}
-
 // evilName is as evil as a name can be.
 var evilName = strings.ReplaceAll(evil, "\u0007", "")
 

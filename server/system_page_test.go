@@ -313,3 +313,13 @@ func TestWebhookPages(t *testing.T) {
 	b.post(page, "/ui/default/webhook/redeliver", url.Values{"name": {"shop"}, "event": {"77"}}).wantPage(t, 404, "event 77")
 	b.get("/ui/default/webhook?name=none").wantPage(t, 404, "none")
 }
+
+// The list of archives counts the events that are not in the store yet, also those that no
+// archiver has read.
+func TestPageArchivesCountEventsThatAreLeft(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, `select posthorn.define_archive('default', 'cold', 'file:///var/archive')`)
+	s.publish(t, 3)
+	s.visit(t).get("/ui/default/relays").wantPage(t, 200, `<td class="n">3</td><td class="n">0</td>`)
+}

@@ -29,7 +29,7 @@ type ear struct {
 func (w *world) listen(config listen.Start) *ear {
 	w.T.Helper()
 	ctx := await.Context(w.T)
-	l, err := w.Client.Internal().Hub.Listen(ctx, config)
+	l, err := w.Internal().Hub.Listen(ctx, config)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func TestSlowListenerIsDropped(t *testing.T) {
 func TestListenLoopIsLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l, err := w.Client.Internal().Hub.Listen(t.Context(), listen.Start{})
+	l, err := w.Internal().Hub.Listen(t.Context(), listen.Start{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestListenLoopIsLeft(t *testing.T) {
 func TestListenNext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l, err := w.Client.Internal().Hub.Listen(t.Context(), listen.Start{})
+	l, err := w.Internal().Hub.Listen(t.Context(), listen.Start{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +397,7 @@ func TestListenersShareConnections(t *testing.T) {
 			config.From = posthorn.Beginning // catches up first
 		}
 		listeners.Go(func() {
-			l, err := w.Client.Internal().Hub.Listen(t.Context(), config)
+			l, err := w.Internal().Hub.Listen(t.Context(), config)
 			if err != nil {
 				t.Error(err)
 				return
@@ -440,7 +440,7 @@ func TestListenEnds(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	byContext, err := w.Client.Internal().Hub.Listen(t.Context(), listen.Start{})
+	byContext, err := w.Internal().Hub.Listen(t.Context(), listen.Start{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -476,7 +476,7 @@ func TestListenEnds(t *testing.T) {
 	for range 2 {
 		testworld.WantErr(t, "when the client is closed", <-ended, posthorn.ErrClosed)
 	}
-	_, err = w.Client.Internal().Hub.Listen(t.Context(), listen.Start{})
+	_, err = w.Internal().Hub.Listen(t.Context(), listen.Start{})
 	testworld.WantErr(t, "on a closed client", err, posthorn.ErrClosed)
 }
 
@@ -497,7 +497,7 @@ func TestListenRefuses(t *testing.T) {
 		"an empty key":      {listen.Start{Filter: listen.Filter{Keys: []string{""}}}, posthorn.ErrInvalid},
 		"a bad payload":     {listen.Start{Filter: listen.Filter{Payload: make(chan int)}}, posthorn.ErrInvalid},
 	} {
-		_, err := w.Client.Internal().Hub.Listen(t.Context(), test.config)
+		_, err := w.Internal().Hub.Listen(t.Context(), test.config)
 		testworld.WantErr(t, name, err, test.want)
 		if posthorn.Hint(err) == "" {
 			t.Errorf("%s: no hint: %v", name, err)
@@ -505,7 +505,7 @@ func TestListenRefuses(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err := w.Client.Internal().Hub.Listen(ended, listen.Start{})
+	_, err := w.Internal().Hub.Listen(ended, listen.Start{})
 	testworld.WantErr(t, "a context that has ended", err, context.Canceled)
 }
 
@@ -526,6 +526,6 @@ func TestListenFromACursorOlderThanTheLog(t *testing.T) {
 		w.Exec("select posthorn.maintain_events_table()")
 		return testworld.Ask[bool](w, "select not exists (select from posthorn.partitions where upto < posthorn.now() - interval '200 days')")
 	})
-	_, err := w.Client.Internal().Hub.Listen(t.Context(), listen.Start{Cursor: cursor})
+	_, err := w.Internal().Hub.Listen(t.Context(), listen.Start{Cursor: cursor})
 	testworld.WantErr(t, "an old cursor", err, posthorn.ErrNotFound)
 }

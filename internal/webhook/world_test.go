@@ -48,7 +48,7 @@ func (w *world) other() *world {
 func (w *world) delivering() *world {
 	sender := send.New(send.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	w.T.Cleanup(sender.Close)
-	webhook.Deliver(w.Client.Internal(), sender)
+	webhook.Deliver(w.Internal(), sender)
 	return w
 }
 

@@ -24,11 +24,11 @@ build: ## builds bin/posthorn
 
 test: ## runs the tests on the installed Postgres (15 or newer), and those that depend on its version also on 18
 	@scripts/deps
-	@go run ./internal/testrun $(RETRY)
+	@go run ./internal/test/testrun $(RETRY)
 
 stress: ## runs each package's tests ROUNDS=30 times on a busy machine; continues an interrupted run
 	@scripts/deps
-	@go run ./internal/testrun -stress $(ROUNDS) -only "$(ONLY)"
+	@go run ./internal/test/testrun -stress $(ROUNDS) -only "$(ONLY)"
 
 mutants: ## breaks the code in small ways, one at a time, and prints those that no test notices; ONLY=settle; before a release
 	@scripts/deps

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // Heartbeats keep a node alive. A node that upkeep has removed registers again, with its

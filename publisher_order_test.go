@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // stopFirstBatch makes the batch with message 0 wait, after its ids are drawn, until release

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // An action reaches all jobs of a filter in parts: also those that are rare among other

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/archive"
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 )
 
 // messages is a log whose messages a test waits for.

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/tests3"
+	"github.com/posthorn/posthorn/internal/test/tests3"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 

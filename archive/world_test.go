@@ -20,7 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/posthorn/posthorn/archive"
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 func needRoot(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }

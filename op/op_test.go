@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/testgolden"
+	"github.com/posthorn/posthorn/internal/test/testgolden"
 	"github.com/posthorn/posthorn/op"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // EmptyDatabase creates an empty database for the test and returns its URL. The

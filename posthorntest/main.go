@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // Main runs the tests of a package and ends the process. It fails if a goroutine is
@@ -84,7 +84,7 @@ func leftGoroutines() []string {
 // for a shared server or the watchdog, or one of the runtime.
 func isOurs(stack string) bool {
 	for _, ours := range []string{
-		"posthorn/localpg.", "posthorn/internal/testdir.", "created by os/exec.", "created by os/signal.", "created by testing.", "created by runtime.",
+		"posthorn/localpg.", "posthorn/internal/test/testdir.", "created by os/exec.", "created by os/signal.", "created by testing.", "created by runtime.",
 	} {
 		if strings.Contains(stack, ours) {
 			return true

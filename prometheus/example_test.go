@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testguide"
+	"github.com/posthorn/posthorn/internal/test/testguide"
 	"github.com/posthorn/posthorn/posthorntest"
 	phprometheus "github.com/posthorn/posthorn/prometheus"
 )

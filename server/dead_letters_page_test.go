@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // bury makes dead letters of a group, which must exist: n events of type and key evil,

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/testgolden"
+	"github.com/posthorn/posthorn/internal/test/testgolden"
 )
 
 //go:generate go test -run ^TestOpenAPIChangesByAdditions$ . -update

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testguide"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testguide"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // sentEvent is a server-sent event.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 func TestStreamRefuses(t *testing.T) {

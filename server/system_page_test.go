@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // evil is text that others wrote: markup, a script, a mark that turns the direction of

@@ -20,9 +20,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testguide"
-	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testguide"
+	"github.com/posthorn/posthorn/internal/test/testredis"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/seal/keeper"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/testgolden"
+	"github.com/posthorn/posthorn/internal/test/testgolden"
 )
 
 //go:generate go test -run ^TestHelpChangesByAdditions$ . -update

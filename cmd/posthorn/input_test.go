@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // An interrupt ends a read of input that does not come.

@@ -17,9 +17,9 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testredis"
-	"github.com/posthorn/posthorn/internal/testtls"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testredis"
+	"github.com/posthorn/posthorn/internal/test/testtls"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/testpg/pgcron"
+	"github.com/posthorn/posthorn/internal/test/testpg/pgcron"
 )
 
 // Each database has one job for upkeep, in whichever database pg_cron is installed.

@@ -19,8 +19,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testtls"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testtls"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // bury makes n dead letters of group g, the last one of another type.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // goroutinesOf counts the goroutines that run a component of any client.

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // A lease that is being settled is not extended: the heartbeat would wait for its

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/posthorntest"
 )

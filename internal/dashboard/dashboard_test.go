@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn/internal/metrics"
-	"github.com/posthorn/posthorn/internal/testgolden"
+	"github.com/posthorn/posthorn/internal/test/testgolden"
 )
 
 //go:generate go test -run ^TestFiles$ . -update

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // A claim commits without waiting for the disk. So a crash may undo it, and also undo

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 func TestHeldTransactionDoesNotBlockClaims(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // However many workers claim and complete concurrently, never more jobs of a tag run

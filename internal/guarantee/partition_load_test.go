@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 var rounds = flag.Int("partition.rounds", 4, "how many minutes TestPartitionsComeWhileGroupsRead takes, by the clock that it turns")

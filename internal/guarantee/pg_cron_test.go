@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/testpg/pgcron"
+	"github.com/posthorn/posthorn/internal/test/testpg/pgcron"
 	"github.com/posthorn/posthorn/schema"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/test/testnats"
 )
 
 // Entries of a broker are published to streams of the same names, in order, with their

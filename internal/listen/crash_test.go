@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/listen"
-	"github.com/posthorn/posthorn/internal/testdir"
-	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
 )
 

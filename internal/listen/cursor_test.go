@@ -5,8 +5,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/listen"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // A listener can be done with the first event of a scan before the scan has handed out the

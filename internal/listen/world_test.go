@@ -3,7 +3,7 @@ package listen_test
 import (
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // world is a database with an open client.

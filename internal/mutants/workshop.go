@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/internal/test/testdir"
 )
 
 // Tests have a minute to notice a mutant. A test that waits in vain fails before, so

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // looker asks for news again and again.

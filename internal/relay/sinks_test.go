@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testnats"
-	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testnats"
+	"github.com/posthorn/posthorn/internal/test/testredis"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
 )

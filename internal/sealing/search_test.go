@@ -21,9 +21,9 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testdir"
-	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/seal"
 )

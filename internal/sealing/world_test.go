@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // world is a database with an open client.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testdir"
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/schema"
 )

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/internal/test/testdir"
 )
 
 // jobsPart processes jobs over HTTP. Its workers are killed in the middle of a job,

@@ -16,7 +16,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
-	"github.com/posthorn/posthorn/internal/tests3"
+	"github.com/posthorn/posthorn/internal/test/tests3"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
 )

@@ -8,10 +8,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testnats"
-	"github.com/posthorn/posthorn/internal/testredis"
-	"github.com/posthorn/posthorn/internal/tests3"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testnats"
+	"github.com/posthorn/posthorn/internal/test/testredis"
+	"github.com/posthorn/posthorn/internal/test/tests3"
 )
 
 // pipelinePart runs the pipeline behind the log: relays to Redis and JetStream,

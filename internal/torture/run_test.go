@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // part is a part of Posthorn to test. The run provides the seed, the loop of the

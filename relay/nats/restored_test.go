@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/test/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 

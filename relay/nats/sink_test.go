@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 

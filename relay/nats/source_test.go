@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
-	"github.com/posthorn/posthorn/internal/testnats"
-	"github.com/posthorn/posthorn/internal/testtls"
+	"github.com/posthorn/posthorn/internal/test/testnats"
+	"github.com/posthorn/posthorn/internal/test/testtls"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/test/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/internal/test/testredis"
 	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/relay/redis"
 )

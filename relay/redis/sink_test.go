@@ -13,7 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/internal/test/testredis"
 	"github.com/posthorn/posthorn/relay/redis"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/testredis"
-	"github.com/posthorn/posthorn/internal/testtls"
+	"github.com/posthorn/posthorn/internal/test/testredis"
+	"github.com/posthorn/posthorn/internal/test/testtls"
 	"github.com/posthorn/posthorn/relay/redis"
 )
 

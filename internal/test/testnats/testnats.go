@@ -25,9 +25,9 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testdir"
-	"github.com/posthorn/posthorn/internal/testprogram"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testprogram"
 )
 
 // reconnectWait is the pause between two attempts of a client to reconnect.

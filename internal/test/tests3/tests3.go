@@ -12,9 +12,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/testdir"
-	"github.com/posthorn/posthorn/internal/testprogram"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testprogram"
 )
 
 const (

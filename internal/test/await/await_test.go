@@ -3,7 +3,7 @@ package await_test
 import (
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 func TestTrueChecksUntilTheConditionHolds(t *testing.T) {

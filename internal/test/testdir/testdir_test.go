@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/localpg"
 )
 

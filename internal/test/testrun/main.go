@@ -1,10 +1,10 @@
 // Command testrun runs the tests of Posthorn on Postgres servers that all packages
 // share.
 //
-//	go run ./internal/testrun            all packages on the installed Postgres, then the
+//	go run ./internal/test/testrun            all packages on the installed Postgres, then the
 //	                                     packages that depend on its version on the newest
-//	go run ./internal/testrun -retry     the same; a failed test runs once more, alone
-//	go run ./internal/testrun -stress 30 the tests of every package thirty times, while other
+//	go run ./internal/test/testrun -retry     the same; a failed test runs once more, alone
+//	go run ./internal/test/testrun -stress 30 the tests of every package thirty times, while other
 //	                                     processes keep the processors and the disk busy
 package main
 
@@ -21,8 +21,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/testdir"
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 )
 
 func main() {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/internal/test/testdir"
 )
 
 // accounts is the number of accounts of a shared server. When all of them are in

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/internal/test/testdir"
 )
 
 // databases is the number of databases of the shared server: more than a process

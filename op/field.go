@@ -34,6 +34,8 @@ type Field struct {
 	Least  int64    // of a number. Default: 1
 	Most   int64    // of a number; 0: any
 	Value  reflect.Value
+
+	tag reflect.StructTag
 }
 
 // Fields returns the fields of an input, which is a pointer to a struct.
@@ -51,7 +53,7 @@ func fieldsOf(v reflect.Value) []Field {
 		body, _, _ := strings.Cut(tag("json"), ",")
 		f := Field{
 			Name: first(tag("path"), tag("query"), body), Flag: tag("flag"), Form: tag("page"), Doc: tag("doc"),
-			Query: tag("query") != "", Path: tag("path") != "", Needed: isNeeded(field.Tag), Value: v.Field(i),
+			Query: tag("query") != "", Path: tag("path") != "", Needed: isNeeded(field.Tag), Value: v.Field(i), tag: field.Tag,
 		}
 		if f.Name == "" || f.Name == "-" || tag("query") == "namespace" { // each face has its own namespace
 			continue

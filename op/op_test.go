@@ -175,3 +175,22 @@ func texts(t *testing.T, dir, ext string) string {
 	}
 	return all.String()
 }
+
+// Each operation that is written is in the list.
+func TestOperationsAreInAll(t *testing.T) {
+	t.Parallel()
+	list, err := os.ReadFile("all.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := regexp.MustCompile(`(?m)^var ([A-Z]\w+) = (?:Op\[|DeadLetterAction|JobAction|onNamed|getNamed|listAll|asking)`)
+	found := written.FindAllStringSubmatch(texts(t, ".", ".go"), -1)
+	if len(found) < 50 {
+		t.Fatalf("%d operations were found", len(found))
+	}
+	for _, o := range found {
+		if !regexp.MustCompile(`\b` + o[1] + `\b`).Match(list) {
+			t.Errorf("%s is not in All", o[1])
+		}
+	}
+}

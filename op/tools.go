@@ -2,7 +2,10 @@ package op
 
 import (
 	"encoding/json"
+	"net/http"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -13,10 +16,10 @@ type Tool struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Scope       Scope  `json:"scope"`
-	Changes     bool   `json:"changes"` // it is no operation that only looks
+	Changes     bool   `json:"changes"` // the operation changes something
 	Asks        bool   `json:"asks"`    // other faces ask a person before it
 	Input       Schema `json:"input"`   // of an object with the fields of the input
-	Call        string `json:"call"`    // over HTTP; "": only in Go and in SQL
+	Call        string `json:"call"`    // over HTTP; "": HTTP does not have it
 }
 
 // Schema is a JSON schema, as far as inputs need one.
@@ -37,11 +40,15 @@ type Schema struct {
 func Tools() []Tool {
 	var all []Tool
 	for _, o := range All() {
-		d := o.Describe()
-		t := Tool{Name: d.Name, Description: d.Does + ". " + d.More, Scope: d.Scope, Changes: o.Changes(), Asks: o.Asks(), Input: objectOf(Fields(o.New()))}
+		d, fields := o.Describe(), Fields(o.New())
+		t := Tool{Name: d.Name, Description: d.Does + ". " + d.More, Scope: d.Scope, Changes: o.Changes(), Asks: o.Asks()}
 		if d.Without[HTTP] == "" {
 			t.Call = d.Method + " " + d.Path
 		}
+		if d.Method == http.MethodGet { // a filter may have fields for programs alone
+			fields = slices.DeleteFunc(fields, func(f Field) bool { return !f.Query && !f.Path })
+		}
+		t.Input = objectOf(fields)
 		all = append(all, t)
 	}
 	return all
@@ -61,16 +68,23 @@ func objectOf(fields []Field) Schema {
 func (f Field) schema() Schema {
 	s := schemaOf(f.Value.Type())
 	s.Description = f.Doc
-	if s.Type == "string" {
+	switch s.Type {
+	case "string":
 		s.Enum = f.Enum
-	}
-	if s.Type == "integer" {
-		s.Minimum = &f.Least
-		if f.Most > 0 {
-			s.Maximum = &f.Most
-		}
+	case "array":
+		s.Items.Enum = f.Enum
+	case "integer", "number":
+		s.Minimum, s.Maximum = limit(f.tag.Get("minimum")), limit(f.tag.Get("maximum"))
 	}
 	return s
+}
+
+func limit(tag string) *int64 {
+	n, err := strconv.ParseInt(tag, 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
 }
 
 // schemaOf returns the schema of a type of Go as encoding/json reads it.
@@ -103,7 +117,8 @@ func schemaOf(t reflect.Type) Schema {
 	return Schema{Type: "integer"}
 }
 
-// isNeeded reports whether an input without a field is refused, as the HTTP API decides.
+// isNeeded reports whether an input without a field is refused. huma, which reads the bodies
+// of the HTTP API, refuses those without a field that has no omitempty.
 func isNeeded(tag reflect.StructTag) bool {
 	_, options, _ := strings.Cut(tag.Get("json"), ",")
 	switch {

@@ -121,7 +121,7 @@ func (s *Server) claim(ctx context.Context, request claimRequest) (pg.Lease, err
 // awaitClaim claims events as soon as there are any. It returns an empty lease when the
 // time is over or the server stops.
 func (s *Server) awaitClaim(ctx context.Context, request claimRequest, wait time.Duration) (pg.Lease, error) {
-	if err := s.beginWait(&s.groupWaits, 0); err != nil {
+	if err := s.beginWait(&s.groupWaits, s.jobWaits.Load()); err != nil {
 		return pg.Lease{}, err
 	}
 	defer s.groupWaits.Add(-1)

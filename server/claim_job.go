@@ -88,6 +88,7 @@ func (s *Server) tryClaimJob(ctx context.Context, claim jobClaim) (*pg.ClaimedJo
 	if ctx.Err() != nil {
 		_, err := pg.ReleaseJobs(claiming, s.client.Pool(), claim.worker, []int64{jobs[0].ID}, []int32{int32(jobs[0].Attempt)},
 			"the worker disconnected before it received the job")
+		s.jobQueues.WakeAll()
 		return nil, err
 	}
 	return &jobs[0], nil

@@ -8,12 +8,21 @@ import (
 // Drain ends requests that wait: long polls answer without a result, and streams
 // send a last event. From then on, requests that would wait get 503. All other
 // requests are served as before. Call Drain just before [http.Server.Shutdown], which
-// waits for the requests that are in progress.
+// waits for the requests that are in progress, and [Server.Wait] after it.
 func (s *Server) Drain() {
 	s.draining.Do(func() {
 		close(s.drained)
 		s.openStreams.drain()
 	})
+}
+
+// Wait waits, after [Server.Drain], until the actions on many things that people have begun
+// on the page have ended and that is recorded. Each ends after the part that runs. A part
+// that takes longer than 20 seconds is rolled back. The client must not be closed before.
+func (s *Server) Wait(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	s.pages.Wait(waiting)
 }
 
 // untilDrain returns a context that also ends with Drain.

@@ -16,8 +16,8 @@ const (
 	drainTimeout  = 20 * time.Second // to finish requests when the server stops
 )
 
-// Serve answers requests on the listener until ctx ends. Then it drains, and returns
-// when all requests are answered, and actions on many things have ended after a part. With a TLS configuration it serves HTTPS and
+// Serve answers requests on the listener until ctx ends. Then it drains, and returns when
+// all requests are answered and the actions on many things have ended, see [Server.Wait]. With a TLS configuration it serves HTTPS and
 // HTTP/2, otherwise plain HTTP. It closes the listener.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.Config) error {
 	web := &http.Server{
@@ -35,6 +35,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.C
 	}()
 	select {
 	case err := <-ended:
+		s.Drain()
+		s.Wait(ctx)
 		return err
 	case <-ctx.Done():
 	}
@@ -46,7 +48,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.C
 		s.log.Warn("requests did not end in time")
 		err = web.Close()
 	}
-	s.pages.Wait(draining)
+	s.Wait(ctx)
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}

@@ -1,6 +1,6 @@
 // Package component has the parts of a client of package posthorn that other packages of
 // Posthorn use, such as the HTTP server. So a program that imports package posthorn alone
-// does not get these packages.
+// does not get the HTTP server and webhooks.
 package component
 
 import (

@@ -37,7 +37,8 @@ var (
 // server answers a Sync at once, which wakes this process before the next part has rows.
 // Where that matters, one part has two transactions: steps begin and commit the first one,
 // so that its locks are released before the second one runs, which is skipped if the first
-// one fails. A part that begins a transaction and does not commit it leaves it open.
+// one fails. A part that begins a transaction and does not commit it leaves it open. A part
+// of several steps must be the last one: pgx mixes up results behind an error in it.
 //
 // exchange returns the first error of each part. All parts have the same error if a statement
 // cannot be prepared, or if the connection breaks before their results arrive. A part that
@@ -80,7 +81,7 @@ func encode(types *pgtype.Map, oids []uint32, args []any) ([][]byte, error) {
 		value, ok := arg.(encoded)
 		if !ok {
 			var err error
-			if value, err = types.Encode(oids[i], pgx.BinaryFormatCode, arg, nil); err != nil {
+			if value, err = types.Encode(oids[i], pgx.BinaryFormatCode, arg, make([]byte, 0, 16)); err != nil { // nil would be null
 				return nil, err
 			}
 		}
@@ -105,30 +106,30 @@ func (s *session) sendAndReceive(ctx context.Context, parts [][]step) []error {
 		if errs[i] = broken; broken != nil {
 			continue
 		}
-		if errs[i] = s.receive(pipeline, part); s.conn.IsClosed() {
-			broken = errs[i]
-		}
+		errs[i], broken = s.receive(pipeline, part)
 	}
-	_ = pipeline.Close() // the error of a part, if any
+	_ = pipeline.Close() // its error was returned by a part
 	return errs
 }
 
-// receive reads the results of a part, up to its Sync.
-func (s *session) receive(pipeline *pgconn.Pipeline, part []step) (failure error) {
+// receive reads the results of a part, up to its Sync. It returns the first error, and the
+// one with which the connection has broken.
+func (s *session) receive(pipeline *pgconn.Pipeline, part []step) (failure, broken error) {
 	for i := 0; ; i++ {
 		result, err := pipeline.GetResults()
 		switch result := result.(type) {
 		case *pgconn.ResultReader:
 			err = decodeRows(result, part[i].decode)
 		case *pgconn.PipelineSync:
-			return failure
+			return failure, nil
 		case nil:
 			if err == nil {
-				return cmp.Or(failure, errors.New("a result is missing"))
+				err = errors.New("a result is missing")
+				return cmp.Or(failure, err), err
 			}
 		}
 		if failure = cmp.Or(failure, err); s.conn.IsClosed() {
-			return failure
+			return failure, cmp.Or(err, failure)
 		}
 	}
 }

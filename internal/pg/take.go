@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,8 +55,9 @@ func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 		switch {
 		case limit > 0 && !tried && wasCanceled(err) && ctx.Err() == nil:
 			if lease.Held() { // its events did not arrive
-				_ = Release(ctx, conn, lease)
-				take.Settle = Lease{}
+				if err := Release(ctx, conn, lease); !errors.Is(err, ErrLeaseLost) { // lost: the take was rolled back
+					take.Settle = Lease{}
+				}
 			}
 			if !stopSlowConditions(ctx, conn, take.Group.ID, take.MaxEvents, limit) {
 				return Lease{}, Translate("take", err)

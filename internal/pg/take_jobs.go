@@ -78,8 +78,11 @@ func (s *session) takeJobs(ctx context.Context, take JobTake) (taken TakenJobs) 
 				return s.decodeJob(values, &taken.Jobs[len(taken.Jobs)-1], &texts)
 			},
 		}})
-	if errs[0] != nil { // the ids may have arrived before the transaction failed to commit
+	if errs[0] != nil { // rows may have arrived before their transaction failed to commit
 		taken.Completed = nil
+	}
+	if errs[1] != nil {
+		taken.Jobs = nil
 	}
 	taken.CompleteError, taken.ClaimError = Translate("complete jobs", errs[0]), Translate("claim jobs", errs[1])
 	return taken

@@ -115,7 +115,8 @@ type taken struct {
 	streamIDs []int64 // of each event
 }
 
-// takenLease is a row of take_relay or take_aside. Third is 1 for retries, or the stream.
+// takenLease is a row of take_relay, where Third is 1 if the events are retries, or of
+// take_aside, where it is the stream.
 type takenLease struct{ ID, Attempt, Third int64 }
 
 func (p *Pool) call(ctx context.Context, c call) (t taken, err error) {

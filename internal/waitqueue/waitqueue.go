@@ -112,8 +112,8 @@ func (q *Queues[K]) someWait() bool {
 	return false
 }
 
-// WakeAll gives the first waiter of each queue the turn, because there may be something to
-// claim.
+// WakeAll gives the first waiter of each queue the turn, at once or after the present turn,
+// because there may be something to claim.
 func (q *Queues[K]) WakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -122,7 +122,7 @@ func (q *Queues[K]) WakeAll() {
 	}
 }
 
-// Wake gives the first waiter of one queue the turn.
+// Wake gives the first waiter of one queue the turn, at once or after the present turn.
 func (q *Queues[K]) Wake(key K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -165,8 +165,8 @@ func (q *queue[K]) endTurn(w *Waiter[K]) bool {
 }
 
 // Waiter is a member of a queue. It claims, and waits after each claim that finds nothing.
-// After a claim that finds something it calls Found, or leaves. One goroutine at a time may
-// wait.
+// After a claim that finds something it calls Found or Done, or leaves: until then no other
+// waiter gets a turn. One goroutine at a time may wait.
 type Waiter[K comparable] struct {
 	queues *Queues[K]
 	queue  *queue[K]
@@ -207,6 +207,22 @@ func (w *Waiter[K]) giveUp() {
 	default:
 		w.queue.waiting = slices.DeleteFunc(w.queue.waiting, func(other *Waiter[K]) bool { return other == w })
 	}
+}
+
+// Done reports that a claim has found everything that there was: the turn ends, and the
+// next one comes with news. A waiter that waits again need not call it.
+func (w *Waiter[K]) Done() {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	w.queue.endTurn(w)
+	w.queue.next()
+}
+
+// Pass gives the turn to the next waiter, if this one has it and cannot claim now.
+func (w *Waiter[K]) Pass() {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	w.passOn()
 }
 
 // passOn gives the turn to the next waiter, if this one has it.

@@ -132,6 +132,8 @@ func (k *kind) Room(stop context.Context) int {
 		if n := k.reserve(); n > 0 {
 			return n
 		}
+		k.more.Store(true)
+		k.waiter.Pass() // until there is room, others may claim
 		select {
 		case <-stop.Done():
 		case <-k.hasRoom:
@@ -208,6 +210,7 @@ func (k *kind) Take(work context.Context, n int, _ *batch) (*batch, error) {
 		k.waiter.Found()
 	} else {
 		k.more.Store(false)
+		k.waiter.Done() // the handlers of these jobs may take long
 	}
 	if len(taken.Jobs) == 0 {
 		return nil, nil

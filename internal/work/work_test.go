@@ -16,9 +16,11 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/internal/work"
 )
 
 // enqueue enqueues in a transaction of its own.
@@ -289,6 +291,46 @@ func TestLongJobsKeepTheirLeases(t *testing.T) {
 	w.status(id, admin.JobCompleted)
 	if s := w.story(id); s != "PICKED STARTED COMPLETED" {
 		t.Errorf("the log says %s", s)
+	}
+}
+
+// A worker whose handlers are busy leaves jobs to the others that wait in its process, also if
+// it has asked for more jobs than there were, because jobs were short before.
+func TestBusyWorkerLeavesJobsToOthers(t *testing.T) {
+	t.Parallel()
+	w, ctx := newWorld(t), await.Context(t)
+	begun, hold := make(chan bool), make(chan bool)
+	w.Work(mail, posthorn.WorkConfig{Concurrency: 1}, func(_ context.Context, job posthorn.Job) error {
+		if job.Title == "long" {
+			begun <- true
+			<-hold
+		}
+		return nil
+	})
+	w.Start()
+	t.Cleanup(func() { close(hold) })
+	w.status(w.enqueue(posthorn.NewJob{Title: "short", Tags: mail})[0], admin.JobCompleted)
+	w.enqueue(posthorn.NewJob{Title: "long", Tags: mail})
+	await.Value(t, "the long job", begun)
+	waiter := w.Internal().Queues.Join(work.QueueName(ns, mail))
+	defer waiter.Leave()
+	for range 3 {
+		if !waiter.Wait(ctx) {
+			t.Fatal("no turn came")
+		}
+	}
+	w.enqueue(posthorn.NewJob{Title: "short", Tags: mail})
+	for {
+		jobs, err := pg.ClaimJobs(ctx, w.Internal().Pool, ns, "other", mail, 1, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(jobs) > 0 {
+			break
+		}
+		if !waiter.Wait(ctx) {
+			t.Fatal("the job did not come")
+		}
 	}
 }
 

@@ -47,6 +47,7 @@ const (
 	mostMatched = 10_000
 	mostBulks   = 4 // that run in this process at once
 	partTimeout = time.Minute
+	endTimeout  = 10 * time.Second // to record the end of an action
 )
 
 // question is shown by a page before an action.
@@ -139,31 +140,29 @@ func (p *Pages) begin(ctx context.Context, r *Request, b Bulk) (string, string, 
 		<-p.bulks
 		return "", "", err
 	}
-	p.running.Go(func() {
+	go func() {
 		defer func() { <-p.bulks }()
 		p.run(r.Admin, b, id, filter, last)
-	})
+	}()
 	return r.Link("action", "id", id), "", nil
 }
 
-// Wait waits for the actions on many things, until ctx ends. When the server is about to
-// stop, each of them ends after the part that runs.
+// Wait waits for the actions on many things. When the server is about to stop, each of them
+// ends after the part that runs; when ctx ends, these parts end too, and are rolled back.
 func (p *Pages) Wait(ctx context.Context) {
-	ended := make(chan struct{})
-	go func() {
-		p.running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
+	defer context.AfterFunc(ctx, p.endParts)()
+	p.waiting.Do(func() {
+		for range mostBulks {
+			p.bulks <- struct{}{} // with all places taken, no other action begins
+		}
+	})
 }
 
-// run makes an action part by part, and records its end. It has outlived its request.
+// run makes an action part by part, and records its end. It may outlive its request, so its
+// contexts are its own.
 func (p *Pages) run(a *admin.Admin, b Bulk, id int64, filter url.Values, last int64) {
 	err := p.parts(b, a.Part(id), filter, last)
-	ctx, cancel := context.WithTimeout(context.Background(), partTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	reason := ""
 	if err != nil {
@@ -193,7 +192,7 @@ func (p *Pages) parts(b Bulk, a *admin.Admin, filter url.Values, last int64) (er
 			return errStopped
 		default:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), partTimeout)
+		ctx, cancel := context.WithTimeout(p.working, partTimeout)
 		next, err := b.Part(ctx, a, filter, after, last)
 		cancel()
 		p.Door.Woken()

@@ -73,6 +73,8 @@ func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values
 		if err != nil {
 			return m, err
 		}
+		// Looked for as long as the request may take: the question must not say that there is
+		// nothing after a short search.
 		newest, _, err := findDeadLetters(ctx, r, admin.DeadLetterFilter{Discarded: discarded, Limit: 1}, r.pages.Timeout)
 		if err != nil || len(newest) == 0 {
 			return m, err
@@ -85,8 +87,8 @@ func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values
 	}
 }
 
-// findDeadLetters looks for the newest dead letters until it has found some, or for so
-// long. It returns the UpTo with which to go on, 0 if it has looked at all.
+// findDeadLetters looks for the newest dead letters until it has found some, or until
+// patience is over. It returns the UpTo with which to go on, 0 if it has looked at all.
 func findDeadLetters(ctx context.Context, r *Request, f admin.DeadLetterFilter, patience time.Duration) (letters []admin.BriefDeadLetter, next int64, err error) {
 	for began := time.Now(); ; f.UpTo = next {
 		letters, next, err = r.Admin.NewestDeadLetters(ctx, f)

@@ -27,7 +27,8 @@ const Root = "/ui/"
 
 // Door is the server, as the page sees it.
 type Door interface {
-	// Admit returns the caller of a request with the text of a token, "" for none. Without a namespace the caller gets its own.
+	// Admit returns the caller of a request with the text of a token, "" for none.
+	// Without a namespace the caller gets its own.
 	Admit(r *http.Request, namespace, token string) (Caller, error)
 	// Problem puts an error into words for a person, and logs errors that are a fault of
 	// the server.
@@ -36,7 +37,7 @@ type Door interface {
 	Woken()
 }
 
-// Caller is the person at the browser, known by the token.
+// Caller is the person at the browser, with the rights of the token if there is one.
 type Caller struct {
 	Name      string
 	Namespace string   // the one that is shown
@@ -67,9 +68,11 @@ type Pages struct {
 	namespaces *cache.Cache[string, []string]
 	overviews  *cache.Cache[string, overviewData]
 	findings   *cache.Cache[string, examination]
-	bulks      chan struct{}  // a place for each action on many things that runs
-	running    sync.WaitGroup // those actions
-	stand      string         // stands for the form token in HTML that several browsers share
+	bulks      chan struct{}   // a place for each action on many things that runs
+	waiting    sync.Once       // for the end of these actions
+	working    context.Context // of their parts
+	endParts   context.CancelFunc
+	stand      string // stands for the form token in HTML that several browsers share
 }
 
 // mostKept is the number of results in each cache, which all browsers share.
@@ -83,6 +86,7 @@ func New(c Config) *Pages {
 		rendered: cache.New[string, rendering](kept), namespaces: cache.New[string, []string](kept),
 		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept),
 	}
+	p.working, p.endParts = context.WithCancel(context.Background())
 	p.overview()
 	p.events()
 	p.groups()

@@ -16,7 +16,7 @@ import (
 // mostForm bounds a form: a payload may be in it.
 const mostForm = 8 << 20
 
-// Request is a request with a good token.
+// Request is a request that was admitted.
 type Request struct {
 	Caller
 	pages  *Pages

@@ -68,7 +68,7 @@ $$;
 -- The class of the locks of a lead: an import may have the number of a group.
 create or replace function posthorn.lead_class(kind text)
 returns int language sql immutable parallel safe
-return posthorn.lock_class(case kind when 'import' then 'import' else 'lead' end);
+return case kind when 'import' then posthorn.lock_class('import') else posthorn.lock_class('lead') end;
 
 -- Refuses a process that does not lead any more; otherwise it leads until the transaction ends. A deadline that has
 -- passed does not matter as long as no other process has taken the lead.

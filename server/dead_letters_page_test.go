@@ -114,10 +114,14 @@ func TestActionEndsWithItsServer(t *testing.T) {
 	}
 	defer blocking.Rollback(t.Context())
 	asked := b.get("/ui/default/dead-letters/redrive?group=g").wantPage(t, 200, `id="confirm"`)
-	b.post(asked, "/ui/default/dead-letters/redrive", url.Values{"group": {"g"}, "last": {asked.hidden(t, "last")}, "expected": {"1001"}}).wantPage(t, 200)
+	redrive := func() answered {
+		return b.post(asked, "/ui/default/dead-letters/redrive", url.Values{"group": {"g"}, "last": {asked.hidden(t, "last")}, "expected": {"1001"}})
+	}
+	redrive().wantPage(t, 200)
 	await.True(t, "the first part waits", func() bool { return s.isBlocked(t, blocking) })
 	stop()
 	await.True(t, "the server stops", s.server.isDraining)
+	redrive().wantPage(t, 503, "the server stopped")
 	if err := blocking.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -331,6 +331,7 @@ var everyday = []calls{
 		"select posthorn.disable_webhook('default', 'quick'), posthorn.enable_webhook('default', 'quick')",
 		"select posthorn.remove_node('default', 'n')",
 		"select posthorn.tend()",
+		"select posthorn.tend_part(part) from unnest(posthorn.upkeep_parts()) part",
 	}},
 
 	// These read all that there is of what they count or list: a row for each, or a few.

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -62,6 +63,12 @@ func IsUnreachable(err error) bool {
 	return errors.As(err, &connect) || errors.As(err, &network) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		strings.Contains(err.Error(), "conn closed") || strings.Contains(err.Error(), "unexpected EOF")
+}
+
+// IsOutOfTime reports whether a statement was ended because it took too long: by its deadline, or by
+// a limit that its role has.
+func IsOutOfTime(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || wasCanceled(err)
 }
 
 // IsPlaintext reports whether the database refused a message of a confidential stream

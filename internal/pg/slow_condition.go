@@ -2,12 +2,10 @@ package pg
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // A claim of a group with subscriptions evaluates their conditions. Only a timeout of the
@@ -25,11 +23,9 @@ func claimLimit(ctx context.Context, leaseFor time.Duration) time.Duration {
 	return limit.Round(100 * time.Millisecond)
 }
 
-func wasCanceled(err error) bool {
-	const queryCanceled = "57014"
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == queryCanceled
-}
+const queryCanceled = "57014"
+
+func wasCanceled(err error) bool { return sqlState(err) == queryCanceled }
 
 const timeoutSQL = "select set_config('statement_timeout', $1::text, true)"
 

@@ -21,9 +21,10 @@ const interval = 250 * time.Millisecond
 // Run calls posthorn.tend until ctx ends, on one connection of db at a time. It logs
 // the error of a call that fails and calls again after the interval.
 func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
+	u := upkeep{db: db, together: time.Minute, alone: 10 * time.Minute}
 	reports := reporter{log: log, reported: map[string]string{}}
 	for {
-		tended, err := tend(ctx, db)
+		tended, err := u.tend(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -34,8 +35,13 @@ func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
 	}
 }
 
-// deadline is that of a call, which may change many rows at once.
-const deadline = 10 * time.Minute
+// upkeep makes all parts of upkeep in one statement. When that takes too long, each part is a
+// statement of its own, so that a slow part does not undo the others.
+type upkeep struct {
+	db              pg.DB
+	together, alone time.Duration // deadlines
+	apart           bool          // a part took too long in the last call
+}
 
 // tended is the report of posthorn.tend.
 type tended struct {
@@ -43,8 +49,32 @@ type tended struct {
 }
 
 // tend does the upkeep that is due. If a part fails, it does the others.
-func tend(ctx context.Context, db pg.DB) (tended, error) {
-	return pg.Value[tended](pg.Within(ctx, deadline), db, "tend", "select posthorn.tend()")
+func (u *upkeep) tend(ctx context.Context) (tended, error) {
+	if !u.apart {
+		t, err := pg.Value[tended](pg.Within(ctx, u.together), u.db, "tend", "select posthorn.tend()")
+		if !pg.IsOutOfTime(err) {
+			return t, err
+		}
+	}
+	return u.tendApart(ctx)
+}
+
+func (u *upkeep) tendApart(ctx context.Context) (tended, error) {
+	parts, err := pg.Value[[]string](ctx, u.db, "tend", "select posthorn.upkeep_parts()")
+	if err != nil {
+		return tended{}, err
+	}
+	u.apart = false
+	all := tended{map[string]string{}}
+	for _, part := range parts {
+		t, err := pg.Value[tended](pg.Within(ctx, u.alone), u.db, "tend "+part, "select posthorn.tend_part($1)", part)
+		if err != nil {
+			u.apart = u.apart || pg.IsOutOfTime(err)
+			all.Errors[part] = err.Error()
+		}
+		maps.Copy(all.Errors, t.Errors)
+	}
+	return all, nil
 }
 
 // reporter logs when a part of upkeep begins to fail and when it works again, not

@@ -403,7 +403,7 @@ func (b *Heartbeat[T]) extend(ctx context.Context, thing T) {
 	case err == nil:
 		b.Trouble.Over()
 		thing.hold().Extended(asked, leaseFor)
-	case errors.Is(err, pg.ErrLeaseLost), errors.Is(err, pg.ErrNotFound):
+	case errors.Is(err, pg.ErrLeaseLost):
 		thing.hold().Gone(err)
 	default:
 		b.Trouble.Report(err)

@@ -122,6 +122,9 @@ func (p *Pages) begin(ctx context.Context, r *Request, b Bulk) (string, string, 
 	if err != nil {
 		return "", "", err
 	}
+	if p.stopping() {
+		return "", "", errStopped
+	}
 	select {
 	case p.bulks <- struct{}{}:
 	default:
@@ -179,6 +182,16 @@ func (p *Pages) run(a *admin.Admin, b Bulk, id int64, filter url.Values, last in
 
 var errStopped = &Problem{Status: http.StatusServiceUnavailable, Detail: "the server stopped", Hint: "Make the action again: it goes on with what is left."}
 
+// stopping reports whether the server is about to stop.
+func (p *Pages) stopping() bool {
+	select {
+	case <-p.Drained:
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *Pages) parts(b Bulk, a *admin.Admin, filter url.Values, last int64) (err error) {
 	defer func() {
 		if caught := recover(); caught != nil {
@@ -187,10 +200,8 @@ func (p *Pages) parts(b Bulk, a *admin.Admin, filter url.Values, last int64) (er
 		}
 	}()
 	for after := int64(0); ; {
-		select {
-		case <-p.Drained:
+		if p.stopping() {
 			return errStopped
-		default:
 		}
 		ctx, cancel := context.WithTimeout(p.working, partTimeout)
 		next, err := b.Part(ctx, a, filter, after, last)

@@ -1,44 +1,60 @@
--- Any node may call it at any time, all at once. Each part takes a lock that the others skip, and a part that fails
--- does not stop the rest. The parts that lock whole tables come last, because their locks last until all is done.
+-- Any node may call it at any time, all at once. A part that fails does not stop the rest. The parts that lock whole
+-- tables come last, because their locks last until all is done.
 create or replace function posthorn.tend()
 returns jsonb language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   report jsonb := '{}';
+  errors jsonb := '{}';
   part text;
-  n bigint;
 begin
-  foreach part in array array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sample', 'merge_streams', 'sweep', 'maintain_events_table_if_due'] loop
-    if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext(part)) then
-      report := report || jsonb_build_object(part, 'busy');
-      continue;
-    end if;
-    begin
-      case part
-        when 'tick' then n := posthorn.tick(); -- first: it does nothing in a transaction that has written
-        when 'notice_restore' then n := posthorn.notice_restore();
-        when 'deliver_delayed' then n := posthorn.deliver_delayed();
-        when 'fire_schedules' then n := posthorn.fire_schedules();
-        when 'promote_jobs' then n := posthorn.promote_jobs();
-        when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
-        when 'catch_up' then n := posthorn.catch_up();
-        when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
-        when 'sample' then n := posthorn.sample();
-        when 'merge_streams' then n := posthorn.merge_streams();
-        when 'sweep' then n := posthorn.sweep();
-        else n := posthorn.maintain_events_table_if_due();
-      end case;
-      report := report || jsonb_build_object(part, n);
-    exception when others then
-      report := report || jsonb_build_object(part, n, 'errors',
-        coalesce(report->'errors', '{}') || jsonb_build_object(part, sqlerrm));
-    end;
+  foreach part in array posthorn.upkeep_parts() loop
+    report := report || posthorn.tend_part(part);
+    errors := errors || coalesce(report->'errors', '{}');
   end loop;
-  return report;
+  return report || case when errors = '{}' then errors else jsonb_build_object('errors', errors) end;
 end $$;
 comment on function posthorn.tend() is
   'consumer: Does the upkeep that is due, and reports it. Safe to call from everywhere at once.';
+
+-- tick comes first: it does nothing in a transaction that has written.
+create or replace function posthorn.upkeep_parts()
+returns text[] language sql immutable
+return array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sample', 'merge_streams', 'sweep', 'maintain_events_table_if_due'];
+comment on function posthorn.upkeep_parts() is 'consumer: The parts of tend, in their order.';
+
+-- Each part takes a lock that others skip.
+create or replace function posthorn.tend_part(part text)
+returns jsonb language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  n bigint;
+begin
+  if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext(part)) then
+    return jsonb_build_object(part, 'busy');
+  end if;
+  case part
+    when 'tick' then n := posthorn.tick();
+    when 'notice_restore' then n := posthorn.notice_restore();
+    when 'deliver_delayed' then n := posthorn.deliver_delayed();
+    when 'fire_schedules' then n := posthorn.fire_schedules();
+    when 'promote_jobs' then n := posthorn.promote_jobs();
+    when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
+    when 'catch_up' then n := posthorn.catch_up();
+    when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
+    when 'sample' then n := posthorn.sample();
+    when 'merge_streams' then n := posthorn.merge_streams();
+    when 'sweep' then n := posthorn.sweep();
+    when 'maintain_events_table_if_due' then n := posthorn.maintain_events_table_if_due();
+  end case;
+  return jsonb_build_object(part, n);
+exception when others then
+  return jsonb_build_object(part, null, 'errors', jsonb_build_object(part, sqlerrm));
+end $$;
+comment on function posthorn.tend_part(text) is
+  'consumer: Does one part of tend alone, and reports it: for when all parts together take too long.';
 
 -- Records the present snapshot, if any event was published since the last tick.
 create or replace function posthorn.tick()

@@ -39,7 +39,7 @@ begin
   end if;
   expired := posthorn.expire_jobs(at);
   pause := least(longest, 50 * 1000 * extract(epoch from clock_timestamp() - began));
-  if was_slow or pause > 250 then -- a quick job writes nothing
+  if was_slow or pause > 250 then -- a quick look writes nothing
     perform setval('posthorn.expire_jobs_from', now + pause);
   end if;
   return expired;

@@ -89,6 +89,27 @@ func ExampleJob_Progress() {
 	})
 }
 
+func ExampleStep() {
+	posthorn.WorkOn(ph, []string{"orders"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job, order Order) error {
+		charge, err := posthorn.Step(ctx, job, "charge", func(ctx context.Context) (string, error) {
+			return "charge of order " + order.ID, theBank.Charge(ctx, order.ID, order.Cents) // the bank knows the order: a repeated call changes nothing
+		})
+		if err != nil {
+			return err
+		}
+		if _, err = posthorn.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			_, err := tx.Exec(ctx, "insert into bookings (order_id, cents) values ($1, $2)", order.ID, order.Cents)
+			return order.Cents, err
+		}); err != nil {
+			return err
+		}
+		if err := job.Sleep(ctx, "time to withdraw", 24*time.Hour); err != nil {
+			return err
+		}
+		return job.SetResult(charge)
+	})
+}
+
 func ExampleJob_Complete() {
 	ph.Work([]string{"billing"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
 		tx, err := ph.Pool().Begin(ctx)

@@ -80,6 +80,7 @@ var programs = map[string]program{
 	"ExampleClient_Enqueue_options":       {run: ExampleClient_Enqueue_options},
 	"ExampleWorkOn":                       {run: ExampleWorkOn, then: job("mail"), until: worked},
 	"ExampleJob_Progress":                 {run: ExampleJob_Progress, handles: true, then: job("import"), until: worked},
+	"ExampleStep":                         {run: ExampleStep, handles: true, then: job("orders"), until: "select count(*) = 3 from posthorn.job_steps(1)"},
 	"ExampleJob_Complete":                 {run: ExampleJob_Complete, handles: true, then: job("billing"), until: worked},
 	"ExampleReader_Events":                {run: ExampleReader_Events, also: askForOrders},
 	"ExampleReadConfig":                   {run: ExampleReadConfig},

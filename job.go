@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
@@ -117,6 +120,8 @@ type Job struct {
 	MaxRetries  int
 	RunAt       time.Time
 	CreatedAt   time.Time
+	// LastProgress is what an earlier attempt gave [Job.Progress] last: nil if none did.
+	LastProgress json.RawMessage
 
 	attempt attempt
 }
@@ -126,10 +131,20 @@ type attempt interface {
 	Progress(ctx context.Context, progress json.RawMessage) error
 	SetResult(result json.RawMessage)
 	Complete(ctx context.Context, db pg.DB) error
+	Recall(name string) (result json.RawMessage, saved bool, err error)
+	SaveStep(ctx context.Context, tx pg.DB, name string, result json.RawMessage) error
+	Sleep(ctx context.Context, name string, d time.Duration) error
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Progress records the progress of the job for operators: any value that encodes as
-// JSON. It fails with [ErrLeaseLost] if the job was cancelled or reset, or if another
+// clientAttempt is an attempt of a job that a client has.
+type clientAttempt struct {
+	*work.Job
+	*pgxpool.Pool
+}
+
+// Progress records the progress of the job, for operators and for later attempts, which find
+// it in LastProgress: any value that encodes as JSON. It fails with [ErrLeaseLost] if the job was cancelled or reset, or if another
 // worker has taken it; the handler's ctx ends then too.
 func (j Job) Progress(ctx context.Context, progress any) error {
 	encoded, err := json.Marshal(progress)
@@ -164,6 +179,93 @@ func (j Job) Complete(ctx context.Context, tx DB) error {
 		return nil
 	}
 	return j.attempt.Complete(ctx, tx)
+}
+
+// Step makes a step of a job once. The first attempt that gets there calls the function, and saves
+// what it returns: any value that encodes as JSON, up to 64 KiB. Later attempts get that value, and
+// do not call the function. If the function fails, nothing is saved, and Step returns its error.
+//
+// Between the end of the function and the save, the process may die: then the function is called
+// again. For effects in the same database, [StepTx] has no such gap. A name may be used once in an
+// attempt.
+//
+// Nothing is replayed: a handler runs again from its beginning, and leaves out the steps that are
+// saved. So what it does between steps may depend on the time, on chance, and on a new version of
+// its program.
+func Step[T any](ctx context.Context, job Job, name string, f func(ctx context.Context) (T, error)) (T, error) {
+	return step(job, name, func() (value T, err error) {
+		if value, err = f(ctx); err != nil || job.attempt == nil {
+			return value, err
+		}
+		encoded, err := encodeStep(job, name, value)
+		if err != nil {
+			return value, err
+		}
+		return value, job.attempt.SaveStep(ctx, nil, name, encoded)
+	})
+}
+
+// StepTx is [Step] with a transaction for the effect, in which the result is saved too: both commit
+// together, so the step happens exactly once. The function must not end the transaction. An error
+// rolls it back.
+func StepTx[T any](ctx context.Context, job Job, name string, f func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
+	return step(job, name, func() (value T, err error) {
+		if job.attempt == nil {
+			return value, invalid("StepTx needs a job of a client", "Test the handler with a client of package posthorntest.")
+		}
+		tx, err := job.attempt.Begin(ctx)
+		if err != nil {
+			return value, err
+		}
+		defer tx.Rollback(context.WithoutCancel(ctx)) // without effect after the commit
+		if value, err = f(ctx, tx); err != nil {
+			return value, err
+		}
+		encoded, err := encodeStep(job, name, value)
+		if err != nil {
+			return value, err
+		}
+		if err := job.attempt.SaveStep(ctx, tx, name, encoded); err != nil {
+			return value, err
+		}
+		return value, tx.Commit(ctx)
+	})
+}
+
+// step returns the result of a step: that which is saved, or that of make.
+func step[T any](job Job, name string, make func() (T, error)) (value T, err error) {
+	if job.attempt != nil {
+		saved, done, err := job.attempt.Recall(name)
+		if err != nil {
+			return value, err
+		}
+		if done {
+			if err := json.Unmarshal(saved, &value); err != nil {
+				return value, Permanent(fmt.Errorf("the result of step %q of job %d does not fit into %T: %w", name, job.ID, value, err))
+			}
+			return value, nil
+		}
+	}
+	return make()
+}
+
+func encodeStep(job Job, name string, value any) (json.RawMessage, error) {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return nil, invalid(fmt.Sprintf("result of step %q of job %d: %v", name, job.ID, err), "Return a value that encodes as JSON.")
+	}
+	return encoded, nil
+}
+
+// Sleep lets the job go on after d, without a worker meanwhile. The first attempt that gets there
+// ends: Sleep returns an error, which the handler must return. The handler is called again when d has
+// passed; then Sleep returns nil, and steps that are saved are left out. An attempt that ends with a
+// sleep does not count as a failure. The name is one of the job's steps.
+func (j Job) Sleep(ctx context.Context, name string, d time.Duration) error {
+	if j.attempt == nil {
+		return nil
+	}
+	return j.attempt.Sleep(ctx, name, d)
 }
 
 // WorkConfig configures a job handler in this process. The zero value is a sound
@@ -285,6 +387,6 @@ func (w *jobWorker) handle(ctx context.Context, j *work.Job) error {
 	return w.handler(ctx, Job{
 		ID: j.ID, Attempt: j.Attempt, Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: j.Payload,
 		Metadata: j.Metadata, Priority: j.Priority, RetryCount: j.RetryCount, MaxRetries: j.MaxRetries,
-		RunAt: j.RunAt, CreatedAt: j.CreatedAt, attempt: j,
+		RunAt: j.RunAt, CreatedAt: j.CreatedAt, LastProgress: j.ClaimedJob.Progress, attempt: clientAttempt{j, w.client.pool},
 	})
 }

@@ -115,6 +115,20 @@ func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
 	return rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.job_history($1::bigint, $2::text)", id, a.namespace)
 }
 
+// JobStep is something that an attempt at a job has done for good, or a sleep of the job.
+type JobStep struct {
+	Name    string          `json:"name"`
+	Attempt int             `json:"attempt"` // the one that saved it
+	SavedAt time.Time       `json:"saved_at"`
+	WakesAt time.Time       `json:"wakes_at,omitzero"` // of a sleep: its end
+	Result  json.RawMessage `json:"result"`
+}
+
+// JobSteps returns the steps of a job that are saved, in order.
+func (a *Admin) JobSteps(ctx context.Context, id int64) ([]JobStep, error) {
+	return rows[JobStep](ctx, a.db, "list steps", "select * from posthorn.job_steps($1::bigint, $2::text)", id, a.namespace)
+}
+
 // ResetJob lets workers have a job at once that a worker has, that has failed for good or
 // that waits for its next attempt. A job that has failed for good has all its retries
 // again. The worker loses the job.

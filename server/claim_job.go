@@ -38,6 +38,8 @@ type claimedJobView struct {
 	CreatedAt  time.Time       `json:"created_at"`
 	Attempt    int             `json:"attempt" doc:"Send it with every report, so that reports of an attempt that was lost are refused"`
 	LeaseUntil time.Time       `json:"lease_until" doc:"The end of the lease; heartbeats extend it"`
+	Progress   json.RawMessage `json:"progress,omitempty" doc:"That an earlier attempt reported last"`
+	Steps      json.RawMessage `json:"steps,omitempty" doc:"The results of the steps that earlier attempts saved, by their names"`
 }
 
 func (s *Server) claimJob(ctx context.Context, c caller, input *claimJobInput) (*claimJobOutput, error) {
@@ -58,7 +60,7 @@ func (s *Server) claimJob(ctx context.Context, c caller, input *claimJobInput) (
 	output := &claimJobOutput{Status: http.StatusOK, Body: claimedJobView{
 		ID: job.ID, Title: job.Title, Tags: joinTags(job.Tags), Status: "PROCESSING", Payload: job.Payload,
 		RetryCount: job.RetryCount, MaxRetries: job.MaxRetries, CreatedAt: job.CreatedAt.UTC(),
-		Attempt: job.Attempt, LeaseUntil: job.LeaseUntil.UTC(),
+		Attempt: job.Attempt, LeaseUntil: job.LeaseUntil.UTC(), Progress: job.Progress, Steps: job.Steps,
 	}}
 	trace := traceIn(job.Metadata)
 	output.TraceParent, output.TraceState = trace["traceparent"], trace["tracestate"]

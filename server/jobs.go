@@ -58,6 +58,20 @@ func (s *Server) jobsToWork() {
 		scope:       scopeJobsWork, body: jsonBody[heartbeatBody](s),
 	}, s.heartbeatJob)
 	register(s, operation{
+		method: http.MethodPost, path: "/events/{id}/steps", id: "save-job-step", tag: "jobs",
+		summary: "Save the result of a step of a job",
+		description: "A step is something that the worker has done for good. Later attempts get the results of all steps with the job, and leave " +
+			"these steps out. A step has one result: the first report is saved, and each report returns what is saved. 409: the worker has lost the job.",
+		scope: scopeJobsWork, body: jsonBody[stepBody](s),
+	}, s.saveJobStep)
+	register(s, operation{
+		method: http.MethodPost, path: "/events/{id}/sleep", id: "sleep-job", tag: "jobs",
+		summary: "Let a job sleep",
+		description: "The attempt ends, without a failure, and the job can be claimed again after sleep_for. The next attempt reports the same sleep: " +
+			"over is then true, and the attempt goes on. 409: the worker has lost the job.",
+		scope: scopeJobsWork, body: jsonBody[sleepBody](s),
+	}, s.sleepJob)
+	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/complete", id: "complete-job", tag: "jobs",
 		summary:     "Report that a job is done",
 		description: "A repeated report returns the recorded one, unless the worker has recorded another report of the job since.",
@@ -77,6 +91,7 @@ func (s *Server) jobsToWork() {
 func (s *Server) jobsToRead() {
 	register(s, routeOf(op.GetJob), s.getJob)
 	register(s, routeOf(op.ListJobs), s.listJobs)
+	register(s, routeOf(op.ListJobSteps), s.jobSteps)
 }
 
 // splitTags reads tags as these routes write them: separated by commas.

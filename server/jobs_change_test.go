@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -47,4 +48,51 @@ func TestChangeAndDeleteJob(t *testing.T) {
 	s.call(t, "DELETE", "/events/1", nil).want(t, 404)
 	s.call(t, "PATCH", "/events/3", map[string]any{}).want(t, 400)
 	s.call(t, "PATCH", "/events/3", map[string]any{"run_at": "soon"}).want(t, 400)
+}
+
+// A worker saves what it has done for good, and the next attempt gets that with the job, and the progress.
+func TestJobSteps(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.enqueue(t, `{"title":"a","tags":"x"}`)
+	if job := s.take(t, "x", "w:1"); job.Steps != nil || job.Progress != nil {
+		t.Errorf("the first attempt has the steps %s and the progress %s", job.Steps, job.Progress)
+	}
+	step := func(name string, result any) answered {
+		return s.call(t, "POST", "/events/1/steps", map[string]any{"worker_id": "w:1", "attempt": 1, "name": name, "result": result})
+	}
+	step("charge", 7).want(t, 200)
+	var saved savedStepView
+	step("charge", 8).want(t, 200, &saved)
+	equal(t, "saved result", string(saved.Result), "7")
+	step("", 1).want(t, 400)
+	step("large", strings.Repeat("x", 1<<16)).want(t, 400)
+	s.call(t, "POST", "/events/1/heartbeat", map[string]any{"worker_id": "w:1", "progress": 50}).want(t, 200)
+	sleep := func(worker string, attempt int, name string) answered {
+		return s.call(t, "POST", "/events/1/sleep", map[string]any{"worker_id": worker, "attempt": attempt, "name": name, "sleep_for": "1h"})
+	}
+	sleep("w:1", 1, "charge").want(t, 409)
+	var slept sleepView
+	sleep("w:1", 1, "nap").want(t, 200, &slept)
+	if slept.Over || slept.WakesAt == nil {
+		t.Errorf("it sleeps: %+v", slept)
+	}
+	step("late", 1).want(t, 409)
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:2", nil).want(t, 204)
+	s.exec(t, `create or replace function posthorn.now() returns timestamptz language sql volatile parallel safe return clock_timestamp() + interval '2 hours'`)
+	s.exec(t, "select posthorn.promote_jobs()")
+	job := s.take(t, "x", "w:2")
+	equal(t, "progress", string(job.Progress), "50")
+	if want := `"charge" : 7`; !strings.Contains(string(job.Steps), want) && !strings.Contains(string(job.Steps), `"charge":7`) {
+		t.Errorf("the steps %s lack %s", job.Steps, want)
+	}
+	slept = sleepView{}
+	sleep("w:2", 2, "nap").want(t, 200, &slept)
+	equal(t, "over", slept.Over, true)
+	var listed jobStepsView
+	s.call(t, "GET", "/events/1/steps", nil).want(t, 200, &listed)
+	if len(listed.Steps) != 2 || listed.Steps[0].Name != "charge" || listed.Steps[1].WakesAt.IsZero() {
+		t.Errorf("steps: %+v", listed.Steps)
+	}
+	s.call(t, "GET", "/events/2/steps", nil).want(t, 404)
 }

@@ -51,7 +51,12 @@ func newGuide(t *testing.T, page string) *guide {
 // server runs posthorn serve as another user, with the rights that the page names first.
 func (g *guide) server(args ...string) *process {
 	g.Helper()
-	return startPosthorn(g.T, testguide.NewUser(g.T, g.database).With(g.examples()[0].Needs), append([]string{"serve"}, args...)...)
+	return g.serverWith(g.examples()[0].Needs, args...)
+}
+
+func (g *guide) serverWith(needs testguide.Needs, args ...string) *process {
+	g.Helper()
+	return startPosthorn(g.T, testguide.NewUser(g.T, g.database).With(needs), append([]string{"serve"}, args...)...)
 }
 
 func (g *guide) examples() []testguide.Example {
@@ -163,6 +168,7 @@ var guides = map[string]func(g *guide){
 	"subscribe.md":     followWithBilling,
 	"table-changes.md": func(g *guide) { g.follow() },
 	"webhooks.md":      followWebhooks,
+	"workflows.md":     followWorkflows,
 }
 
 func TestGuides(t *testing.T) {
@@ -186,6 +192,11 @@ func TestGuides(t *testing.T) {
 func followWithBilling(g *guide) {
 	g.user.Exec("select posthorn.define_group('default', 'billing')")
 	g.follow()
+}
+
+func followWorkflows(g *guide) {
+	g.user.Own("create table bookings (order_id text, cents int)")
+	g.follow("http://"+defaultListen, g.serverWith("posthorn_admin").url)
 }
 
 func followPublish(g *guide) {

@@ -14,17 +14,21 @@ import (
 // jobDetails is a job as posthorn jobs show prints it.
 type jobDetails struct {
 	admin.JobStatus
-	Log []admin.JobEntry `json:"log"`
+	Steps []admin.JobStep  `json:"steps,omitempty"`
+	Log   []admin.JobEntry `json:"log"`
 }
 
 var jobsShow = showCommand[jobDetails]{
-	about: aboutOf(op.GetJob, "The log of the job is below."),
+	about: aboutOf(op.GetJob, "The steps that are saved and the log of the job are below."),
 	load: func(ctx context.Context, adm *admin.Admin, name string) (d jobDetails, err error) {
 		id, err := jobID(name)
 		if err != nil {
 			return d, err
 		}
 		if d.JobStatus, err = adm.Job(ctx, id); err != nil {
+			return d, err
+		}
+		if d.Steps, err = adm.JobSteps(ctx, id); err != nil {
 			return d, err
 		}
 		d.Log, err = adm.JobLog(ctx, id)
@@ -68,8 +72,23 @@ func printJobDocuments(w io.Writer, d jobDetails) error {
 	if _, err := io.WriteString(w, parts.String()+"\n"); err != nil {
 		return err
 	}
+	if len(d.Steps) > 0 {
+		if err := jobStepColumns.print(w, d.Steps); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return err
+		}
+	}
 	return jobLogColumns.print(w, d.Log)
 }
+
+var jobStepColumns = columns[admin.JobStep]{"saved|step|attempt|result", func(s admin.JobStep) []any {
+	if !s.WakesAt.IsZero() {
+		return []any{s.SavedAt, s.Name, s.Attempt, "sleeps until " + s.WakesAt.UTC().Format(time.RFC3339)}
+	}
+	return []any{s.SavedAt, s.Name, s.Attempt, string(s.Result)} // of long ones, only --json has all
+}}
 
 var jobLogColumns = columns[admin.JobEntry]{"at|action|attempt|worker|took|what", func(e admin.JobEntry) []any {
 	took := ""

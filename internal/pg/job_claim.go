@@ -23,17 +23,20 @@ type ClaimedJob struct {
 	RunAt       time.Time       `json:"run_at"`
 	CreatedAt   time.Time       `json:"created_at"`
 	LeaseUntil  time.Time       `json:"lease_until"`
+	Progress    json.RawMessage `json:"progress,omitempty"` // that an earlier attempt reported last
+	Steps       json.RawMessage `json:"steps,omitempty"`    // the results of steps that earlier attempts saved, by name
 }
 
 const jobFields = `
 	id, attempt, title, coalesce(description, ''), tags, payload, metadata, priority, retry_count, max_retries, run_at,
-	created_at, lease_until
+	created_at, lease_until, progress, steps
 `
 
 // scanJob scans the columns of jobFields. JSON is taken as bytes, which are not parsed.
 func scanJob(row pgx.CollectableRow) (j ClaimedJob, err error) {
 	return j, row.Scan(&j.ID, &j.Attempt, &j.Title, &j.Description, &j.Tags, (*[]byte)(&j.Payload), (*[]byte)(&j.Metadata),
-		&j.Priority, &j.RetryCount, &j.MaxRetries, &j.RunAt, &j.CreatedAt, &j.LeaseUntil)
+		&j.Priority, &j.RetryCount, &j.MaxRetries, &j.RunAt, &j.CreatedAt, &j.LeaseUntil,
+		(*[]byte)(&j.Progress), (*[]byte)(&j.Steps))
 }
 
 // ClaimJobs hands out to a worker the oldest due jobs that have one of some tags, higher

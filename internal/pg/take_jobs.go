@@ -91,7 +91,7 @@ func (s *session) takeJobs(ctx context.Context, take JobTake) (taken TakenJobs) 
 // decodeJob decodes the columns of jobFields in the binary format. The next row overwrites
 // the values, so they are copied.
 func (s *session) decodeJob(values [][]byte, j *ClaimedJob, texts *buffer) bool {
-	const columns = 13
+	const columns = 15
 	sizes := [columns]int{0: 8, 1: 4, 7: 4, 8: 4, 9: 4, 10: 8, 11: 8, 12: 8} // of those that are not texts
 	if len(values) != columns {
 		return false
@@ -118,5 +118,11 @@ func (s *session) decodeJob(values [][]byte, j *ClaimedJob, texts *buffer) bool 
 	j.RunAt = timeOf(int64(b.Uint64(values[10])))
 	j.CreatedAt = timeOf(int64(b.Uint64(values[11])))
 	j.LeaseUntil = timeOf(int64(b.Uint64(values[12])))
+	if values[13] != nil {
+		j.Progress = texts.copy(values[13])
+	}
+	if values[14] != nil {
+		j.Steps = texts.copy(values[14])
+	}
 	return ok
 }

@@ -27,8 +27,13 @@ const (
 // committed. Later ones wait for the next look.
 const dueMargin = time.Second
 
-// askPause lets endpoints have room for several events before they are read.
-const askPause = 50 * time.Millisecond
+// askPause lets endpoints have room for several events before they are read. While a transaction
+// holds its snapshot, a read of what ordered endpoints are owed passes over what was delivered. So
+// the pause is also askShare times as long as a read takes, at most lookEvery.
+const (
+	askPause = 50 * time.Millisecond
+	askShare = 4
+)
 
 // readOwed reads the rows of retries of endpoints, as they have room, until no new work
 // may begin.
@@ -48,15 +53,18 @@ func (l *leadership) readOwed() error {
 			continue
 		}
 		var due []pg.WebhookDue
+		var took time.Duration
 		err := l.asking.Do(l.going, func(ctx context.Context) (err error) {
+			began := time.Now()
 			due, err = pg.DueWebhooks(ctx, l.Pool, l.lead, asks)
+			took = time.Since(began)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 		l.receive(asks, before, due)
-		worker.Pause(l.going, askPause)
+		worker.Pause(l.going, min(max(askPause, askShare*took), lookEvery))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,10 @@ type Job struct {
 	mu     sync.Mutex
 	began  time.Time // in a handler
 	ending bool      // a transaction of the handler finishes it
+	asleep bool      // the attempt has ended: it goes on later
 	result json.RawMessage
+	steps  map[string]json.RawMessage // that earlier attempts saved; nil before they are decoded
+	named  map[string]bool            // the steps and sleeps of this attempt
 }
 
 // begin notes that a handler has the job.
@@ -98,6 +102,88 @@ func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 	return err
 }
 
+// Recall begins a step: it returns the result that an earlier attempt has saved, if one has. It
+// fails if this attempt has used the name before.
+func (j *Job) Recall(name string) (result json.RawMessage, saved bool, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.use(name); err != nil {
+		return nil, false, err
+	}
+	if j.steps == nil && len(j.Steps) > 0 {
+		if err := json.Unmarshal(j.Steps, &j.steps); err != nil {
+			return nil, false, fmt.Errorf("steps of job %d: %w", j.ID, err)
+		}
+	}
+	result, saved = j.steps[name]
+	return result, saved, nil
+}
+
+// use notes the name of a step or a sleep. The caller holds the lock.
+func (j *Job) use(name string) error {
+	if j.named[name] {
+		return pg.Invalid(fmt.Sprintf("job %d has used the name %q before in this attempt", j.ID, name),
+			"Each step and each sleep of a job needs a name of its own. In a loop, put the number of the round into it.")
+	}
+	if j.named == nil {
+		j.named = map[string]bool{}
+	}
+	j.named[name] = true
+	return nil
+}
+
+// SaveStep saves the result of a step, in a transaction of the caller if there is one. It fails with
+// [pg.ErrLeaseLost] if the job was taken away.
+func (j *Job) SaveStep(ctx context.Context, tx pg.DB, name string, result json.RawMessage) error {
+	if tx != nil {
+		_, err := pg.SaveStep(ctx, tx, j.fence(), name, result)
+		return err
+	}
+	return j.report(ctx, func(ctx context.Context) (bool, error) {
+		_, err := pg.SaveStep(ctx, j.kind.Pool, j.fence(), name, result)
+		return false, err
+	})
+}
+
+// Sleep ends the attempt, unless the sleep with this name is over. The job goes on after d. The
+// error then tells the handler to return.
+func (j *Job) Sleep(ctx context.Context, name string, d time.Duration) error {
+	j.mu.Lock()
+	err := j.use(name)
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	var until *time.Time
+	err = j.report(ctx, func(ctx context.Context) (asleep bool, err error) {
+		until, err = pg.SleepJob(ctx, j.kind.Pool, j.fence(), name, min(max(d, 0), longest))
+		return until != nil, err
+	})
+	if err != nil || until == nil {
+		return err
+	}
+	j.mu.Lock()
+	j.asleep = true
+	j.mu.Unlock()
+	return &worker.ReleaseError{After: d, Err: fmt.Errorf("job %d sleeps until %s", j.ID, until.UTC().Format(time.RFC3339))}
+}
+
+// report calls a function that reports on the job, and repeats it after temporary errors while ctx
+// goes on. The function tells whether the attempt has ended.
+func (j *Job) report(ctx context.Context, call func(ctx context.Context) (over bool, err error)) error {
+	err := j.kind.settling.Do(ctx, func(ctx context.Context) error {
+		return j.Settle(func() (bool, error) { return call(ctx) })
+	})
+	j.kind.reportLost(j, err)
+	return err
+}
+
+func (j *Job) sleeps() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.asleep
+}
+
 // handle calls the handler, and records the result.
 func (k *kind) handle(work context.Context, j *Job) {
 	if j.Lost() {
@@ -115,7 +201,7 @@ func (k *kind) handle(work context.Context, j *Job) {
 	k.freeRoom(1)
 	snooze, snoozed := errors.AsType[*worker.ReleaseError](err)
 	switch {
-	case j.Lost(): // another worker has it, or it has ended
+	case j.Lost(), j.sleeps(): // another worker has it, or the attempt has ended
 		k.forget(j)
 	case err == nil && j.answer() == nil:
 		k.done.add(j)

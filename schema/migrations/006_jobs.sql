@@ -6,6 +6,7 @@
 --                 ├ running_jobs      or one that a worker has
 --                 ├ finished_jobs     or one that is completed, failed for good or cancelled
 --                 ├ retried_jobs      its earlier attempts, until it is finished
+--                 ├ saved_steps       what its attempts have done for good
 --                 └ job_keys          keys under which no second job is enqueued
 --   job_log_entries                   log of attempts that did not complete their job: append-only
 --   job_limits ─ running_tags, job_starts   the limits of tags, and their use
@@ -28,7 +29,9 @@ create type posthorn.claimed_job as (
   max_retries int,
   run_at timestamptz,
   created_at timestamptz,
-  lease_until timestamptz
+  lease_until timestamptz,
+  progress json,                       -- that an earlier attempt reported last
+  steps json                           -- the results of the steps that earlier attempts saved, by their names
 );
 comment on type posthorn.claimed_job is 'A job as it is handed to a worker.';
 
@@ -176,9 +179,25 @@ create table posthorn.retried_jobs (
   expiries int not null default 0,     -- attempts whose worker went silent
   due_at timestamptz,                  -- its place in the queue; null: run_at
   next_retry_at timestamptz,
+  progress json,                       -- that an attempt reported last
   updated_at timestamptz not null
 );
 comment on table posthorn.retried_jobs is 'Earlier attempts at jobs that are not finished.';
+
+create table posthorn.saved_steps (
+  job bigint not null,
+  name text collate "C" not null,
+  month date not null,                 -- of the job
+  n int not null,                      -- from 1, in the order in which the steps of the job were saved
+  attempt int not null,                -- the one that saved it
+  saved_at timestamptz not null,
+  wakes_at timestamptz,                -- of a sleep: its end
+  result json,
+  primary key (job, name, month)
+) partition by list (month);
+comment on table posthorn.saved_steps is 'Steps of jobs: what an attempt has done for good.';
+create table posthorn.saved_steps_default partition of posthorn.saved_steps default;
+comment on table posthorn.saved_steps_default is 'Steps of jobs of months that have no partition.';
 
 create table posthorn.job_keys (
   namespace_id int not null,

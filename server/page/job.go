@@ -32,11 +32,16 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	steps, err := r.Admin.JobSteps(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	log, err := r.Admin.JobLog(ctx, id)
 	return &View{Title: fmt.Sprintf("Job %d", id), Data: struct {
-		Job admin.JobStatus
-		Log []admin.JobEntry
-	}{job, log}}, err
+		Job   admin.JobStatus
+		Steps []admin.JobStep
+		Log   []admin.JobEntry
+	}{job, steps, log}}, err
 }
 
 func onJob(method, verb, done string) func(context.Context, *Request) (string, string, error) {

@@ -52,6 +52,7 @@ begin
   o := posthorn.withdraw_pending_job(delete_job.job, delete_job.namespace, 'deleted');
   perform posthorn.drop_job_key(o);
   delete from posthorn.retried_jobs s where s.job = o.id;
+  delete from posthorn.saved_steps s where s.job = o.id and s.month = o.month;
   delete from posthorn.enqueued_jobs x where x.namespace_id = o.namespace_id and x.id = o.id and x.month = o.month;
   return o.id;
 end $$;

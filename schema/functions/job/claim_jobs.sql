@@ -24,7 +24,9 @@ begin
   return query
   select o.id, j.attempt, o.title, o.description, o.tags, o.payload, o.metadata, o.priority,
     case when j.attempt > 1 then coalesce((select s.retry_count from posthorn.retried_jobs s where s.job = o.id), 0) else 0 end,
-    o.max_retries, o.run_at, o.created_at, picked.lease_until
+    o.max_retries, o.run_at, o.created_at, picked.lease_until,
+    case when j.attempt > 1 then (select s.progress from posthorn.retried_jobs s where s.job = o.id) end,
+    case when j.attempt > 1 then posthorn.step_results(o.id, picked.first_month, picked.last_month) end
   from unnest(picked.jobs, picked.attempts) with ordinality j (id, attempt, n)
   cross join lateral posthorn.enqueued_job(picked.namespace_id, j.id, picked.first_month, picked.last_month) o
   order by j.n;
@@ -136,7 +138,7 @@ end $$;
 -- Moves the first jobs of some tags from ready_jobs to running_jobs. While a transaction is held open somewhere, the
 -- dead rows of jobs that were taken stay at the head of the index, and every scan passes over them. So where two claims
 -- in a row have read thousands of dead entries (the first one clears them away where that is possible), a hint is left
--- where the second found a job. For about twenty times as long as that claim took, the next ones begin there. Jobs
+-- where the second found a job. For about fifty times as long as that claim took, the next ones begin there. Jobs
 -- before that place wait for as long.
 create or replace function posthorn.take_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
 returns posthorn.picked_jobs language plpgsql as $$
@@ -353,7 +355,7 @@ returns void language sql as $$
     case
       when s.until > keep_hint.began then s.until
       when s.until > keep_hint.began - interval '10 seconds' then keep_hint.began + least(interval '5 seconds',
-        20 * (clock_timestamp() - keep_hint.began), keep_hint.entries * interval '4 microseconds')
+        50 * (clock_timestamp() - keep_hint.began), keep_hint.entries * interval '10 microseconds')
       else keep_hint.began
     end
   from unnest(keep_hint.tags) t (tag)

@@ -37,7 +37,9 @@ begin
     retry_count, status, worker, started_at, started_log, execution_time_ms, status_code, progress, result)
   values (held.job, greatest(at, held.picked_at, held.started_at), held.picked_at, held.picked_log, nextval('posthorn.job_log_id'), held.namespace_id, held.month, held.attempt,
     coalesce((select s.retry_count from posthorn.retried_jobs s where s.job = held.job), 0), 'COMPLETED', held.worker,
-    held.started_at, held.started_log, complete_job.execution_time_ms, complete_job.status_code, held.progress, complete_job.result)
+    held.started_at, held.started_log, complete_job.execution_time_ms, complete_job.status_code,
+    coalesce(held.progress, case when held.attempt > 1 then (select s.progress from posthorn.retried_jobs s where s.job = held.job) end),
+    complete_job.result)
   returning completed_log, job, worker, status, attempt, status_code, execution_time_ms, finished_at, false
   into report.log_id, report.event_id, report.worker_id, report.action, report.attempt, report.status_code,
     report.execution_time_ms, report.created_at, report.repeated;
@@ -91,7 +93,8 @@ begin
       retry_count, status, worker, started_at, started_log, execution_time_ms, progress)
     select h.job, greatest(at, h.picked_at, h.started_at), h.picked_at, h.picked_log, nextval('posthorn.job_log_id'), h.namespace_id, h.month, h.attempt,
       case when h.attempt > 1 then (select s.retry_count from posthorn.retried_jobs s where s.job = h.job) else 0 end,
-      'COMPLETED', complete_jobs.worker, h.started_at, h.started_log, h.execution_time_ms, h.progress
+      'COMPLETED', complete_jobs.worker, h.started_at, h.started_log, h.execution_time_ms,
+      coalesce(h.progress, case when h.attempt > 1 then (select s.progress from posthorn.retried_jobs s where s.job = h.job) end)
     from held h
   )
   select array_agg(h.job), array_agg(h.job) filter (where h.attempt > 1)

@@ -32,9 +32,10 @@ returns void language sql as $$
   from unnest(end_attempts.held) h
   cross join lateral (values (h.picked_log, 'PICKED', h.picked_at), (h.started_log, 'STARTED', h.started_at)) x (id, action, created_at)
   where x.id is not null;
-  insert into posthorn.retried_jobs (job, attempt, updated_at)
-  select h.job, h.attempt, end_attempts.at from unnest(end_attempts.held) h
-  on conflict (job) do update set attempt = excluded.attempt, updated_at = excluded.updated_at
+  insert into posthorn.retried_jobs as s (job, attempt, progress, updated_at)
+  select h.job, h.attempt, h.progress, end_attempts.at from unnest(end_attempts.held) h
+  on conflict (job) do update
+    set attempt = excluded.attempt, progress = coalesce(excluded.progress, s.progress), updated_at = excluded.updated_at
 $$;
 
 -- Ends jobs as FAILED or CANCELLED. A job that no worker had is a row without a worker.
@@ -45,7 +46,7 @@ returns void language sql as $$
   )
   insert into posthorn.finished_jobs (job, finished_at, namespace_id, month, attempt, retry_count, status, worker, error_message, progress)
   select h.job, finish_jobs.at, h.namespace_id, h.month, h.attempt, coalesce(s.retry_count, 0), finish_jobs.status, h.worker,
-    finish_jobs.error_message, h.progress
+    finish_jobs.error_message, coalesce(h.progress, s.progress)
   from unnest(finish_jobs.held) h left join tried s on s.job = h.job
 $$;
 

@@ -5,7 +5,7 @@ select o.id, n.namespace, o.title, o.description, o.tags,
   case when r.job is null then s.next_retry_at end as next_retry_at,
   o.unique_key, coalesce(r.attempt, f.attempt, s.attempt, 0) as attempt, coalesce(r.worker, f.worker) as worker_id,
   r.picked_at, r.started_at, r.lease_until,
-  coalesce(r.progress, f.progress) as progress, f.result, f.error_message,
+  coalesce(r.progress, s.progress, f.progress) as progress, f.result, f.error_message,
   coalesce(r.seen_at < posthorn.now() - interval '30 seconds', false) as stalled,
   o.created_at, coalesce(f.finished_at, r.seen_at, s.updated_at, o.created_at) as updated_at, f.finished_at,
   o.namespace_id

@@ -15,7 +15,7 @@ begin
     raise exception 'Posthorn cannot maintain partitions at isolation level %', current_setting('transaction_isolation')
       using errcode = 'PH005', hint = 'Call maintain_job_tables in a read committed transaction.';
   end if;
-  foreach parent in array array['enqueued_jobs', 'finished_jobs', 'job_log_entries'] loop
+  foreach parent in array array['enqueued_jobs', 'finished_jobs', 'saved_steps', 'job_log_entries'] loop
     for month in select generate_series(posthorn.job_month(posthorn.now()), posthorn.now() + interval '2 months', interval '1 month') loop
       begin
         if posthorn.make_job_partition(parent, month) then
@@ -61,11 +61,13 @@ as $$
 declare
   most constant int := 10000;
   suffix text := to_char(drop_jobs.month, 'YYYYMM');
+  parent text;
+  id text;
   kept bigint[];
 begin
   kept := posthorn.kept_jobs(drop_jobs.month, drop_jobs.keep, most + 1);
   if cardinality(kept) <= most then
-    lock table posthorn.enqueued_jobs, posthorn.finished_jobs in access exclusive mode;
+    lock table posthorn.enqueued_jobs, posthorn.finished_jobs, posthorn.saved_steps in access exclusive mode;
     kept := posthorn.kept_jobs(drop_jobs.month, drop_jobs.keep, most + 1);
   end if;
   if cardinality(kept) > most then
@@ -73,11 +75,13 @@ begin
     detail := format('more than %s of its jobs are open, or ended within job_retention_period', most);
     return;
   end if;
-  execute format('alter table posthorn.enqueued_jobs detach partition posthorn.enqueued_jobs_%s', suffix);
-  execute format('alter table posthorn.finished_jobs detach partition posthorn.finished_jobs_%s', suffix);
-  execute format('insert into posthorn.enqueued_jobs select o.* from posthorn.enqueued_jobs_%s o where o.id = any ($1)', suffix) using kept;
-  execute format('insert into posthorn.finished_jobs select f.* from posthorn.finished_jobs_%s f where f.job = any ($1)', suffix) using kept;
-  execute format('drop table posthorn.enqueued_jobs_%s, posthorn.finished_jobs_%s', suffix, suffix);
+  for parent, id in select * from (values ('enqueued_jobs', 'id'), ('finished_jobs', 'job'), ('saved_steps', 'job')) x loop
+    continue when to_regclass(format('posthorn.%s_%s', parent, suffix)) is null;
+    execute format('alter table posthorn.%1$s detach partition posthorn.%1$s_%2$s', parent, suffix);
+    execute format('insert into posthorn.%1$s select o.* from posthorn.%1$s_%2$s o where o.%3$s = any ($1)', parent, suffix, id) using kept;
+    execute format('drop table posthorn.%1$s_%2$s', parent, suffix);
+  end loop;
+  delete from posthorn.saved_steps_default s where s.month = drop_jobs.month and s.job <> all (kept);
   action := 'dropped';
   detail := format('past job_retention_period; %s jobs are kept', cardinality(kept));
 end $$;
@@ -106,8 +110,8 @@ declare
   by_month boolean := parent <> 'job_log_entries';
   taken boolean;
 begin
-  if (parent in ('enqueued_jobs', 'finished_jobs', 'job_log_entries')) is not true then
-    raise exception 'parent must be enqueued_jobs, finished_jobs or job_log_entries' using errcode = 'PH004';
+  if (parent in ('enqueued_jobs', 'finished_jobs', 'saved_steps', 'job_log_entries')) is not true then
+    raise exception 'parent must be enqueued_jobs, finished_jobs, saved_steps or job_log_entries' using errcode = 'PH004';
   end if;
   if to_regclass(format('posthorn.%I', name)) is not null then
     return false;
@@ -121,7 +125,7 @@ begin
   execute format('create table posthorn.%I (like posthorn.%I including defaults including constraints)', name, parent);
   execute format('alter table posthorn.%I attach partition posthorn.%I for values %s', parent, name,
     case when by_month then format('in (%L)', month) else format('from (%L) to (%L)', month, next) end);
-  if parent <> 'enqueued_jobs' then
+  if parent in ('finished_jobs', 'job_log_entries') then
     execute format('create trigger append_only_truncate before truncate on posthorn.%I for each statement execute function posthorn.%I()',
       name, case when by_month then 'refuse_history_change' else 'refuse_log_change' end);
   end if;
@@ -146,6 +150,8 @@ begin
       select x.ctid from posthorn.finished_jobs_default x
       where x.finished_at < today - posthorn.setting('job_retention_period')::interval limit 10000 for update skip locked))
     returning f.namespace_id, f.job
+  ), steps as (
+    delete from posthorn.saved_steps_default s using ended e where s.job = e.job
   )
   delete from posthorn.enqueued_jobs_default o using ended e where o.namespace_id = e.namespace_id and o.id = e.job;
   get diagnostics n = row_count;

@@ -7,6 +7,7 @@
 --   parked_jobs                   held back by a tag that is paused or at its limit
 --   running_jobs                  with a worker, and until when
 --   retried_jobs, job_log_entries earlier attempts
+--   saved_steps                   what attempts have done for good, with its results
 --   finished_jobs                 completed, failed for good or cancelled
 --   job_keys                      keys under which no second job is enqueued
 --   job_limits, running_tags, job_starts, job_openings       limits of tags, and the jobs that count against them
@@ -18,5 +19,6 @@
 --   claim_jobs ──► pick_jobs ──► take_ready_jobs ──► running_jobs
 --        └► pick_within_limits ──► park_jobs ──► parked_jobs ──(open_job_tags)──► ready_jobs
 --   complete_job, fail_job, snooze_job, cancel_job ──► finished_jobs, or back to waiting_jobs
+--   save_step, sleep_job ──► saved_steps
 --   a worker that is silent ──► expire_jobs ──► back to ready_jobs
 --   reset_job brings a job back that has ended

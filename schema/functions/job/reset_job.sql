@@ -17,9 +17,9 @@ begin
     update posthorn.retried_jobs s set expiries = 0 where s.job = held.job;
   else
     delete from posthorn.finished_jobs f where f.job = reset_job.job and f.status = 'FAILED'
-    returning f.job, f.namespace_id, f.month, f.attempt into held.job, held.namespace_id, held.month, held.attempt;
+    returning f.job, f.namespace_id, f.month, f.attempt, f.progress into held.job, held.namespace_id, held.month, held.attempt, held.progress;
     if found then
-      insert into posthorn.retried_jobs (job, attempt, due_at, updated_at) values (held.job, held.attempt, at, at);
+      insert into posthorn.retried_jobs (job, attempt, due_at, progress, updated_at) values (held.job, held.attempt, at, held.progress, at);
     else
       held := posthorn.hasten_job(reset_job.job, at);
     end if;

@@ -1,0 +1,155 @@
+package work_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+)
+
+// An attempt leaves out the steps that earlier attempts have saved, and gets their results.
+func TestStepsAreMadeOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec("create table public.charges (job bigint)")
+	type charge struct{ ID int }
+	var calls []string
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		first, err := posthorn.Step(ctx, job, "first", func(context.Context) (charge, error) {
+			calls = append(calls, "first")
+			return charge{7}, nil
+		})
+		if err != nil {
+			return err
+		}
+		booked, err := posthorn.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			calls = append(calls, "book")
+			if _, err := tx.Exec(ctx, "insert into public.charges values ($1)", job.ID); err != nil {
+				return 0, err
+			}
+			if job.Attempt == 1 {
+				return 0, errors.New("the ledger is closed")
+			}
+			return first.ID + 1, nil
+		})
+		if err != nil {
+			return err
+		}
+		if job.Attempt == 2 {
+			return errors.New("no luck")
+		}
+		return job.SetResult([]int{first.ID, booked})
+	})
+	stop := w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail, RetryDelays: []time.Duration{0}})[0]
+	if job := w.status(id, "COMPLETED"); string(job.Result) != "[7, 8]" && string(job.Result) != "[7,8]" || job.Attempt != 3 {
+		t.Errorf("result %s of attempt %d", job.Result, job.Attempt)
+	}
+	stop()
+	if diff := cmp.Diff([]string{"first", "book", "book"}, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if n := testworld.Ask[int](w, "select count(*) from public.charges"); n != 1 {
+		t.Errorf("%d charges, want 1", n)
+	}
+	if n := testworld.Ask[string](w, "select string_agg(name || ' ' || attempt, ', ') from posthorn.job_steps($1)", id); n != "first 1, book 2" {
+		t.Errorf("steps: %s", n)
+	}
+}
+
+// A step has one result, and a name is for one step.
+func TestStepsHaveNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	errs := make(chan error, 4)
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		nothing := func(context.Context) (int, error) { return 0, nil }
+		_, err := posthorn.Step(ctx, job, "a", nothing)
+		errs <- err
+		_, err = posthorn.Step(ctx, job, "a", nothing)
+		errs <- err
+		errs <- job.Sleep(ctx, "a", time.Hour)
+		_, err = posthorn.Step(ctx, job, "b", func(context.Context) (string, error) { return strings.Repeat("x", 1<<16), nil })
+		errs <- err
+		return nil
+	})
+	w.Start()
+	w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail})
+	for _, want := range []string{"", `has used the name "a" before`, `has used the name "a" before`, "is longer than 65536 bytes"} {
+		if err := <-errs; err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// A job that sleeps has no worker, and goes on behind the sleep when its time has come.
+func TestJobSleeps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	slept := make(chan error, 1)
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		err := job.Sleep(ctx, "cool down", 24*time.Hour)
+		select {
+		case slept <- err:
+		default:
+		}
+		return err
+	})
+	w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail, MaxRetries: posthorn.NoRetries})[0]
+	if err := <-slept; err == nil || !strings.Contains(err.Error(), "sleeps until") {
+		t.Fatalf("the first sleep: %v", err)
+	}
+	w.status(id, "PENDING")
+	w.TurnClock(25 * time.Hour)
+	if job := w.status(id, "COMPLETED"); job.Attempt != 2 || job.RetryCount != 0 {
+		t.Errorf("attempt %d, %d failures", job.Attempt, job.RetryCount)
+	}
+	if story := w.story(id); story != "PICKED SNOOZED PICKED COMPLETED" {
+		t.Errorf("its story: %s", story)
+	}
+}
+
+// Progress stays however an attempt ends.
+func TestProgressSurvives(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]string{
+		"failure":  "select posthorn.fail_job($1, 'w', 'no', retry_in => '0')",
+		"release":  "select posthorn.release_jobs('w', array[$1::bigint])",
+		"snooze":   "select posthorn.snooze_job($1, 'w', '0')",
+		"reset":    "select posthorn.reset_job($1)",
+		"death":    "select posthorn.expire_jobs(posthorn.now() + interval '1 hour') from (select $1::bigint) x",
+		"for good": "select posthorn.reset_job((posthorn.fail_job($1, 'w', 'no', permanent => true)).event_id)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			id := w.enqueue(posthorn.NewJob{Title: "import", Tags: mail})[0]
+			claim := func() int {
+				return testworld.Ask[int](w, "select coalesce((progress->>'row')::int, -1) from posthorn.claim_jobs('default', 'w', '{mail}')")
+			}
+			if row := claim(); row != -1 {
+				t.Errorf("progress %d before the first attempt", row)
+			}
+			w.Exec(`select posthorn.heartbeat_job($1, 'w', progress => '{"row": 500}')`, id)
+			for range 2 { // the second attempt reports nothing
+				w.Exec(end, id)
+				w.Exec("select posthorn.promote_jobs()")
+				if row := claim(); row != 500 {
+					t.Errorf("progress %d, want 500", row)
+				}
+			}
+			w.Exec("select posthorn.complete_job($1, 'w')", id)
+			if job := w.status(id, "COMPLETED"); string(job.Progress) != `{"row": 500}` {
+				t.Errorf("progress of the completed job: %s", job.Progress)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+-- Steps of jobs: what an attempt has done for good. Each has a name within its job, and a result. An attempt that comes
+-- later finds the results, and leaves these steps out. Steps stay as long as their job.
+
+-- The lock lets heartbeats pass, and nothing that would end the attempt before the caller's transaction.
+create or replace function posthorn.save_step(
+  job bigint, worker text, name text, result json default null, attempt int default null, namespace text default null
+) returns json language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  if octet_length(save_step.result::text) > 65536 then
+    raise exception 'the result of step % is longer than 65536 bytes', save_step.name
+      using errcode = 'PH004', hint = 'Put large data in a table of yours, and its key in the result.';
+  end if;
+  perform posthorn.check_message('step', null, coalesce(save_step.result, '{}'), '{}', null);
+  return (posthorn.add_step(save_step.job, save_step.worker, save_step.name, save_step.result, null, save_step.attempt, save_step.namespace)).result;
+end $$;
+comment on function posthorn.save_step(bigint, text, text, json, int, text) is
+  'consumer: Saves the result of a step of a job that a worker has, in the caller''s transaction. A step has one result: if it is saved already, nothing changes. Returns the result that the step has.';
+
+-- A sleep is a step whose result is the time when it ends.
+create or replace function posthorn.sleep_job(
+  job bigint, worker text, name text, sleep_for interval, attempt int default null, namespace text default null
+) returns timestamptz language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  at constant timestamptz := posthorn.now();
+  step posthorn.saved_steps;
+begin
+  if (sleep_job.sleep_for between '0' and '10 years') is not true then
+    raise exception 'sleep_for must be a period from 0 to 10 years'
+      using errcode = 'PH004', hint = 'It is the time until the job goes on, such as 1 day.';
+  end if;
+  step := posthorn.add_step(sleep_job.job, sleep_job.worker, sleep_job.name, to_json(at + sleep_job.sleep_for), at + sleep_job.sleep_for,
+    sleep_job.attempt, sleep_job.namespace);
+  if step.wakes_at is null then
+    raise exception 'step % of job % is no sleep', sleep_job.name, sleep_job.job
+      using errcode = 'PH002', hint = 'Each step and each sleep of a job needs a name of its own.';
+  elsif step.wakes_at <= at then
+    return null;
+  end if;
+  perform posthorn.snooze_job(sleep_job.job, sleep_job.worker, step.wakes_at - at, sleep_job.attempt, 'sleeps: ' || sleep_job.name, sleep_job.namespace);
+  return step.wakes_at;
+end $$;
+comment on function posthorn.sleep_job(bigint, text, text, interval, int, text) is
+  'consumer: Ends the attempt of a worker at a job without a failure, and lets the job go on after sleep_for; returns when. Null: the sleep with this name is over, and the attempt goes on.';
+
+-- Saves a step unless it is saved already, and returns it.
+create or replace function posthorn.add_step(job bigint, worker text, name text, result json, wakes_at timestamptz, attempt int, namespace text)
+returns posthorn.saved_steps language plpgsql as $$
+declare
+  most constant int := 1000;
+  held posthorn.running_jobs;
+  step posthorn.saved_steps;
+  saved int;
+begin
+  perform posthorn.check_name(add_step.name, 'the name of a step', 'Use a few words that say what it does, such as "charge".');
+  perform posthorn.commit_firmly();
+  select r.* into held from posthorn.running_jobs r
+  where r.job = add_step.job and r.worker = add_step.worker and (add_step.attempt is null or r.attempt = add_step.attempt)
+    and (add_step.namespace is null or r.namespace_id = posthorn.namespace_id(add_step.namespace))
+  for key share;
+  if not found then
+    perform posthorn.recorded(add_step.job, add_step.worker, '', add_step.attempt, add_step.namespace); -- raises
+  end if;
+  select count(*) into saved from posthorn.saved_steps s where s.job = held.job and s.month = held.month;
+  insert into posthorn.saved_steps as s (job, name, month, n, attempt, saved_at, wakes_at, result)
+  select held.job, add_step.name, held.month, saved + 1, held.attempt, posthorn.now(), add_step.wakes_at, add_step.result
+  where saved < most
+  on conflict do nothing
+  returning s.* into step;
+  if found then
+    return step;
+  end if;
+  select s.* into step from posthorn.saved_steps s where s.job = held.job and s.month = held.month and s.name = add_step.name;
+  if not found then
+    raise exception 'job % has % steps already', held.job, most
+      using errcode = 'PH004', hint = 'Let a step do more, for instance 1,000 rows rather than one, and report the rest as progress.';
+  end if;
+  return step;
+end $$;
+
+create or replace function posthorn.job_steps(job bigint, namespace text default null)
+returns table (name text, attempt int, saved_at timestamptz, wakes_at timestamptz, result json) language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+begin
+  perform posthorn.job_status(job_steps.job, job_steps.namespace); -- raises if there is no such job
+  return query
+    select s.name::text, s.attempt, s.saved_at, s.wakes_at, s.result
+    from posthorn.saved_steps s where s.job = job_steps.job order by s.n, s.name;
+end $$;
+comment on function posthorn.job_steps(bigint, text) is
+  'consumer: The steps of a job that are saved, in order. wakes_at: it is a sleep, until then.';
+
+-- The results of the steps of a job by their names, for a claim.
+create or replace function posthorn.step_results(job bigint, first_month date, last_month date)
+returns json language sql stable as $$
+  select json_object_agg(s.name, s.result order by s.n) from posthorn.saved_steps s
+  where s.job = step_results.job and s.month between step_results.first_month and step_results.last_month
+$$;

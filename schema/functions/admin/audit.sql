@@ -75,7 +75,6 @@ create or replace function posthorn.sweep_audit()
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   n bigint;
 begin

@@ -18,7 +18,6 @@ create or replace function posthorn.create_token(
 ) returns int language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   token_id int;
   wanted text[] := case when 'all' = any (create_token.scopes) then posthorn.token_scopes() else create_token.scopes end;
@@ -69,7 +68,6 @@ returns table (
 ) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := case when list_tokens.for_namespace is not null then posthorn.namespace_id(list_tokens.for_namespace) end;
 begin
@@ -90,7 +88,6 @@ returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   update posthorn.api_tokens t set revoked_at = posthorn.now()
   where t.id = revoke_token.id and t.revoked_at is null;

@@ -3,7 +3,6 @@ returns table (id int, name text, namespace text, prefix text, scopes text[], st
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   t posthorn.api_tokens;
 begin

@@ -16,7 +16,6 @@ create or replace function posthorn.grant_token(
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.api_tokens;
   wanted text[] := case when 'all' = any (grant_token.scopes) then posthorn.token_scopes() else grant_token.scopes end;

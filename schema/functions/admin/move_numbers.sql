@@ -36,7 +36,6 @@ create or replace function posthorn.notice_restore()
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   was posthorn.cluster;
   here text;
@@ -99,7 +98,6 @@ $$;
 -- the restore, also those that are newer than the start of its server.
 create or replace function posthorn.move_numbers(reason text, recovered boolean default false)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   now constant numeric := extract(epoch from clock_timestamp());
   last bigint := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);

@@ -4,7 +4,6 @@ create or replace function posthorn.rebase(force boolean default false)
 returns table (namespace text, group_name text, events bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   here bigint := (select s.system_identifier from pg_control_system() s);
   sight posthorn.sight;
@@ -63,7 +62,6 @@ comment on function posthorn.rebase(boolean) is
 -- ids that its cursor cannot have known: those were published since, in this cluster.
 create or replace function posthorn.backlog_to_leases(g posthorn.groups)
 returns bigint language plpgsql as $$
-#variable_conflict use_column
 declare
   c posthorn.cursors;
   n bigint;

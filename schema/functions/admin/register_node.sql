@@ -7,7 +7,6 @@ create or replace function posthorn.register_node(
 ) returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   id text := regexp_replace(register_node.node, '[^A-Za-z0-9_.:-]', '_', 'g');
   today timestamptz := posthorn.now();
@@ -52,7 +51,6 @@ create or replace function posthorn.remove_node(namespace text, node text)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   released bigint := posthorn.release_node(remove_node.namespace, remove_node.node);
 begin

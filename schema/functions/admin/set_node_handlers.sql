@@ -5,7 +5,6 @@ create or replace function posthorn.set_node_handlers(namespace text, node text,
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   wanted int := (posthorn.group_named(set_node_handlers.namespace, set_node_handlers.group_name)).id;
 begin
@@ -80,7 +79,6 @@ create or replace function posthorn.group_handlers(namespace text, group_name te
 returns table (node text, handler text, patterns text[], names text[]) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   wanted int := (posthorn.group_named(group_handlers.namespace, group_handlers.group_name)).id;
 begin

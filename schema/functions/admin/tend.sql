@@ -126,7 +126,6 @@ create or replace function posthorn.cancel_delayed(namespace text, id bigint)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   delete from posthorn.delayed d
   where d.namespace_id = posthorn.namespace_id(cancel_delayed.namespace) and d.id = cancel_delayed.id;

@@ -7,7 +7,6 @@ create or replace function posthorn.define_archive(
 ) returns table (archive int, origin uuid) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(define_archive.namespace);
   a posthorn.archives;

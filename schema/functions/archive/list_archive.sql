@@ -44,7 +44,6 @@ create or replace function posthorn.finish_day(
 ) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   perform posthorn.extend_archive_stream(archive, finish_day.stream_id, finish_day.owner_id, finish_day.attempt, finish_day.lease_for);
   update posthorn.archive_days d
@@ -58,7 +57,6 @@ create or replace function posthorn.finish_archive_stream(archive int, stream_id
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   update posthorn.archive_streams s
   set listed = s.changes - case when exists (
@@ -79,7 +77,6 @@ create or replace function posthorn.relist_archive(namespace text, name text)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   a posthorn.archives;
   n bigint;

@@ -6,7 +6,6 @@ create or replace function posthorn.plan_archive(archive int, max_events int def
 returns table (events bigint, segments bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   a posthorn.archives;
   g posthorn.groups;
@@ -47,7 +46,6 @@ create or replace function posthorn.read_for_archive(
 ) language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
 begin
@@ -112,7 +110,6 @@ create or replace function posthorn.cut_archive(a posthorn.archives, ripe bigint
 returns bigint language plpgsql
 set plan_cache_mode = force_custom_plan set jit = off
 as $$
-#variable_conflict use_column
 declare
   n bigint;
 begin

@@ -34,7 +34,6 @@ create or replace function posthorn.end_replay(namespace text, name text, run uu
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   update posthorn.archive_replays x set ended_at = posthorn.now()
   where x.namespace_id = posthorn.namespace_id(end_replay.namespace) and x.name = end_replay.name and x.run = end_replay.run;
@@ -56,7 +55,6 @@ end $$;
 -- Moves the position of a replay over a batch. Ids rise from batch to batch.
 create or replace function posthorn.move_replay(namespace_id int, name text, run uuid, first_id bigint, last_id bigint, events bigint)
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   perform posthorn.commit_durably();
   update posthorn.archive_replays x set position = move_replay.last_id, events = x.events + move_replay.events
@@ -76,7 +74,6 @@ create or replace function posthorn.replay_to_group(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(replay_to_group.namespace, replay_to_group.group_name);
   stream_ids bigint[];

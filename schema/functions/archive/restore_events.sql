@@ -7,7 +7,6 @@ create or replace function posthorn.begin_restore(location text, upto bigint, si
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   r posthorn.archive_restores;
   keep interval := posthorn.setting('partition_retention_period')::interval;
@@ -37,7 +36,6 @@ create or replace function posthorn.check_confidential(namespaces text[], stream
 returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   missing text;
   n bigint;
@@ -75,7 +73,6 @@ end $$;
 -- a batch was broken off, but then the log has no event there.
 create or replace function posthorn.check_unpublished()
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   r posthorn.archive_restores;
   drawn bigint;
@@ -99,7 +96,6 @@ create or replace function posthorn.restore_events(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
 as $$
-#variable_conflict use_column
 declare
   last bigint := ids[cardinality(ids)];
   namespace_ids int[];

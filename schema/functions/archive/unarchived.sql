@@ -4,7 +4,6 @@ returns setof bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(unarchived.namespace);
   st bigint;

@@ -6,7 +6,6 @@ returns table (stream_id bigint, stream text, owner_id text, attempt int) langua
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   perform posthorn.check_name(lease_archive_stream.worker, 'worker', 'Name the process, for instance host-4711-0badcafe.');
   perform posthorn.check_claim(1, lease_archive_stream.lease_for, gen_random_uuid());
@@ -34,7 +33,6 @@ create or replace function posthorn.extend_archive_stream(
 ) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   update posthorn.archive_streams s
   set lease_until = posthorn.now() + case when extend_archive_stream.error is null then extend_archive_stream.lease_for
@@ -77,7 +75,6 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   s posthorn.archive_segments;
   ns int := (posthorn.archive_numbered(archive)).namespace_id;

@@ -360,7 +360,6 @@ create or replace function posthorn.disallow_condition_function(signature text)
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   delete from posthorn.condition_functions x where x.signature = disallow_condition_function.signature;
   if not found then

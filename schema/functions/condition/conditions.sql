@@ -7,7 +7,6 @@ create or replace function posthorn.condition_for(sql text)
 returns int language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   wanted bytea := sha256(convert_to('sql ' || condition_for.sql, 'UTF8'));
   condition_id int;
@@ -140,7 +139,6 @@ end $$;
 -- condition may have allowed more.
 create or replace function posthorn.recompile_conditions()
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   c posthorn.conditions;
   refusal text;
@@ -163,7 +161,6 @@ end $$;
 -- events, in case the subscriptions are started again. Subscribing with the text again compiles it anew.
 create or replace function posthorn.make_refused_condition(id int, refusal text)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   name text := format('condition_%s', id);
 begin

@@ -20,7 +20,6 @@ returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups;
   query text;
@@ -45,7 +44,6 @@ comment on function posthorn.try_condition(bigint, int, int) is
 -- The events that the next claims of a group will meet: of an expired lease, of retries, and of the log.
 create or replace function posthorn.next_batch(g posthorn.groups, max_events int)
 returns posthorn.event[] language plpgsql stable as $$
-#variable_conflict use_column
 declare
   sight posthorn.sight;
   l posthorn.leases;

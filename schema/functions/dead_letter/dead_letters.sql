@@ -6,7 +6,6 @@ returns setof bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(dead_letter_ids.namespace);
   wanted int := case when group_name is not null then (posthorn.group_named(dead_letter_ids.namespace, group_name)).id end;
@@ -133,7 +132,6 @@ create or replace function posthorn.last_look(namespace text, group_name text, u
 returns bigint language plpgsql stable
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(last_look.namespace);
   wanted int;

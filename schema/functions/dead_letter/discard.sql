@@ -4,7 +4,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   wanted bigint[] := array(
     select m.id from posthorn.matching_dead_letters(discard.namespace, discard.group_name, coalesce(discard.filter, '{}') - 'discarded') m);
@@ -26,7 +25,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   wanted bigint[] := array(
     select m.id from posthorn.matching_dead_letters(recover.namespace, recover.group_name, coalesce(recover.filter, '{}') || '{"discarded": true}') m);
@@ -49,7 +47,6 @@ create or replace function posthorn.sweep_discarded()
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   old bigint[] := array(
     select x.id from posthorn.dead_letters x
@@ -73,7 +70,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   d posthorn.dead_letters;
   e posthorn.events;

@@ -5,7 +5,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   -- Read first: a plan that finds no dead letters would never check the filter.
   wanted bigint[] := array(select m.id from posthorn.matching_dead_letters(redrive.namespace, redrive.group_name, redrive.filter) m);
@@ -35,7 +34,6 @@ comment on function posthorn.redrive(text, text, jsonb) is
 -- which the condition still fails stay; those of events that the subscription does not want are deleted.
 create or replace function posthorn.wanted_misfits(ids bigint[])
 returns bigint[] language plpgsql as $$
-#variable_conflict use_column
 declare
   f record;
   result record;
@@ -76,7 +74,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   wanted bigint[] := array(select m.id from posthorn.matching_dead_letters(purge.namespace, purge.group_name, purge.filter) m);
   n bigint;

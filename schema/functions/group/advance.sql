@@ -4,7 +4,6 @@ create or replace function posthorn.advance(
   inout c posthorn.cursors, namespace_id int, n int, sight posthorn.sight, clock_low timestamptz,
   out ids bigint[], out lo bigint, out hi bigint, out since timestamptz
 ) language plpgsql as $$
-#variable_conflict use_column
 declare
   k int;
   top bigint;

@@ -13,7 +13,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 set max_parallel_workers_per_gather = 0
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(claim.namespace, claim.group_name);
   new_token uuid;

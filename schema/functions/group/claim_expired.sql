@@ -3,7 +3,6 @@
 create or replace function posthorn.claim_expired(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
 ) returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
   held bigint[];
@@ -46,7 +45,6 @@ end $$;
 -- of the lease, so the claim that splits it finds them at once.
 create or replace function posthorn.split(g posthorn.groups, l posthorn.leases, held bigint[])
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   if l.retries then
     update posthorn.retries r set lease_id = null, alone = true, due_at = l.until where r.lease_id = l.id;
@@ -63,7 +61,6 @@ end $$;
 -- expired and with a new attempt, for the next claim.
 create or replace function posthorn.take_over(l posthorn.leases, held bigint[], node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   taken posthorn.leases;
 begin

@@ -3,7 +3,6 @@
 create or replace function posthorn.claim_retries(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid, due_from timestamptz default null
 ) returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   first posthorn.retries;
 begin
@@ -32,7 +31,6 @@ end $$;
 create or replace function posthorn.lease_retries(
   g posthorn.groups, ids bigint[], slot bigint, node text, at timestamptz, until timestamptz, token uuid
 ) returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   taken posthorn.leases;
 begin

@@ -27,7 +27,6 @@ end $$;
 create or replace function posthorn.claim_blocked(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
 ) returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   began constant timestamptz := clock_timestamp();
   entries constant bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass), 0);
@@ -82,7 +81,6 @@ end $$;
 -- Whether an ordered group has failed events.
 create or replace function posthorn.has_blocked_slots(group_id int, at timestamptz)
 returns boolean language plpgsql as $$
-#variable_conflict use_column
 declare
   began constant timestamptz := clock_timestamp();
   entries constant bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass), 0);
@@ -99,7 +97,6 @@ end $$;
 -- The failed event at the head of the first slot from a number on that is due and has no lease in flight.
 create or replace function posthorn.due_slot(group_id int, from_slot bigint, at timestamptz)
 returns posthorn.retries language plpgsql stable as $$
-#variable_conflict use_column
 begin
   return (
     with recursive s (slot, head) as ( -- each slot is found from the one before: a slot may have many retries
@@ -129,7 +126,6 @@ end $$;
 -- free one.
 create or replace function posthorn.claim_waiting(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   last_slot bigint;
   free_slot bigint;
@@ -169,7 +165,6 @@ create or replace function posthorn.free_slot(group_id int, from_slot bigint)
 returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
 as $$
-#variable_conflict use_column
 begin
   return (
     with recursive s (slot) as (
@@ -205,7 +200,6 @@ end;
 create or replace function posthorn.cut(
   g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz, out events bigint
 ) language plpgsql as $$
-#variable_conflict use_column
 declare
   base pg_snapshot := c.base;
   w record;

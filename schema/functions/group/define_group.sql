@@ -172,7 +172,6 @@ returns table (leases bigint, retries bigint, dead_letters bigint) language plpg
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(delete_group.namespace, delete_group.group_name);
 begin

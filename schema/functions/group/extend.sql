@@ -3,7 +3,6 @@ returns timestamptz language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   deadline timestamptz;
 begin

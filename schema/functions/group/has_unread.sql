@@ -4,7 +4,6 @@ returns boolean language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(has_unread.namespace, has_unread.group_name);
   c posthorn.cursors := posthorn.reader_stands(g, has_unread.cursor);

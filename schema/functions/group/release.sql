@@ -3,7 +3,6 @@ returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   update posthorn.leases x
   set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
@@ -21,7 +20,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(release_node.namespace);
   n bigint;

@@ -39,7 +39,6 @@ comment on function posthorn.seek(text, text, timestamptz) is
 -- seek_from leaves the events before the time out.
 create or replace function posthorn.move_cursor(g posthorn.groups, to_time timestamptz, sight posthorn.sight)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   was posthorn.cursors;
   c posthorn.cursors;
@@ -74,7 +73,6 @@ end $$;
 -- never handed.
 create or replace function posthorn.begin_stretch(was posthorn.cursors, c posthorn.cursors)
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   if was.n is not null and not exists (select from posthorn.stretches s where s.group_id = c.group_id) then
     -- Its beginning is not known: assume that it has read everything up to here.

@@ -26,7 +26,6 @@ return coalesce(in_flight.until, '-infinity') > '-infinity';
 -- but for that of the fast path of take.
 create or replace function posthorn.end_lease(lease bigint, attempt int, failures jsonb default '[]')
 returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
 begin
@@ -68,7 +67,6 @@ create or replace function posthorn.settle_failures(l posthorn.leases, failures 
 returns void language plpgsql
 set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups;
   failed int;
@@ -110,7 +108,6 @@ create or replace function posthorn.judged_failures(g posthorn.groups, l posthor
 returns table (
   event bigint, owed_to text, tried int, dies boolean, released boolean, retry_in interval, reason text, error text, stack text, kept json
 ) language plpgsql stable as $$
-#variable_conflict use_column
 declare
   held bigint[] := posthorn.leased_of(l, array(select distinct p.event from posthorn.parsed_failures(judged_failures.failures) p));
   f record;

@@ -6,7 +6,6 @@ create or replace function posthorn.settle_until(
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
 begin

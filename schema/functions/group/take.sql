@@ -138,7 +138,6 @@ end $$;
 create or replace function posthorn.take_next(
   group_id int, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
 ) returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   now record;
   at timestamptz := posthorn.now();
@@ -295,7 +294,6 @@ end $$;
 -- Whether a claim of the group by its id may find events.
 create or replace function posthorn.is_unread(group_id int)
 returns boolean language plpgsql as $$
-#variable_conflict use_column
 declare
   between_targets boolean;
 begin
@@ -314,7 +312,6 @@ returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
   c posthorn.cursors;
   seq bigint;

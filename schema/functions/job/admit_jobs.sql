@@ -3,7 +3,6 @@
 -- limited ones back if the lock is not to be had within some milliseconds.
 create or replace function posthorn.pick_within_limits(c posthorn.job_claim, locked boolean)
 returns posthorn.picked_jobs language plpgsql as $$
-#variable_conflict use_column
 declare
   ns constant int := c.namespace_id;
   max_jobs constant int := c.max_jobs;
@@ -53,7 +52,6 @@ end $$;
 -- so one more than there is room for is taken of each tag. The factor grows while other tags hold the found jobs back.
 create or replace function posthorn.claim_within_room(c posthorn.job_claim, factor int)
 returns posthorn.job_claim language plpgsql as $$
-#variable_conflict use_column
 begin
   if c.max_jobs = 1 and not exists (
     select from unnest(c.tags) t
@@ -74,7 +72,6 @@ end $$;
 -- Whether there may be jobs for a claim, and all of them have limited tags.
 create or replace function posthorn.wants_limited_jobs(c posthorn.job_claim)
 returns boolean language plpgsql stable as $$
-#variable_conflict use_column
 begin
   return not exists (
       select from unnest(c.tags) t
@@ -125,7 +122,6 @@ end $$;
 -- Which of some jobs have tags with limits, and which tags.
 create or replace function posthorn.limited_jobs(namespace_id int, picked posthorn.picked_jobs)
 returns posthorn.tagged_jobs language plpgsql as $$
-#variable_conflict use_column
 declare
   ns constant int := limited_jobs.namespace_id;
   limited posthorn.tagged_jobs;
@@ -141,7 +137,6 @@ end $$;
 -- Whether limits allow all of some jobs.
 create or replace function posthorn.have_room(namespace_id int, limited posthorn.tagged_jobs, at timestamptz)
 returns boolean language plpgsql as $$
-#variable_conflict use_column
 begin
   return not exists (
     select from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w
@@ -152,7 +147,6 @@ end $$;
 -- Notes that jobs of limited tags run.
 create or replace function posthorn.occupy_tags(namespace_id int, limited posthorn.tagged_jobs, at timestamptz)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   ns constant int := occupy_tags.namespace_id;
 begin
@@ -170,7 +164,6 @@ end $$;
 create or replace function posthorn.admit_jobs(
   namespace_id int, picked posthorn.picked_jobs, limited text[], counts boolean, max_jobs int, at timestamptz
 ) returns posthorn.picked_jobs language plpgsql as $$
-#variable_conflict use_column
 declare
   ns constant int := admit_jobs.namespace_id;
   room jsonb;
@@ -218,7 +211,6 @@ end $$;
 create or replace function posthorn.park_jobs(
   picked posthorn.picked_jobs, namespace_id int, jobs bigint[], barriers text[], at timestamptz
 ) returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   ns constant int := park_jobs.namespace_id;
 begin

@@ -11,7 +11,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status);
   most int := 5000;
@@ -51,7 +50,6 @@ returns bigint[] language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   pending bigint;
 begin
@@ -104,7 +102,6 @@ returns table (state text, jobs bigint) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(job_counts.namespace);
 begin
@@ -135,7 +132,6 @@ create or replace function posthorn.steer_jobs(
 ) returns table (next bigint, jobs bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.check_job_filter(steer_jobs.namespace, steer_jobs.status);
   ids bigint[];
@@ -180,7 +176,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.check_job_filter(count_jobs_to_steer.namespace, count_jobs_to_steer.status);
   wanted text[] := coalesce(count_jobs_to_steer.tags, '{}');
@@ -220,7 +215,6 @@ create or replace function posthorn.next_jobs(
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   most constant int := 5000;
 begin

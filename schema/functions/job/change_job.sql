@@ -9,7 +9,6 @@ create or replace function posthorn.change_job(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz;
   o posthorn.enqueued_jobs;
@@ -45,7 +44,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   o posthorn.enqueued_jobs;
 begin
@@ -62,7 +60,6 @@ comment on function posthorn.delete_job(bigint, text) is
 -- Takes a pending job from where workers find it, and returns it; an error if it is not pending.
 create or replace function posthorn.withdraw_pending_job(job bigint, namespace text, change text)
 returns posthorn.enqueued_jobs language plpgsql as $$
-#variable_conflict use_column
 declare
   status text;
   o posthorn.enqueued_jobs;

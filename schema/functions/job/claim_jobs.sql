@@ -11,7 +11,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   picked posthorn.picked_jobs := posthorn.pick_jobs(
     claim_jobs.namespace, claim_jobs.worker, claim_jobs.tags, claim_jobs.max_jobs, claim_jobs.lease_for);
@@ -38,7 +37,6 @@ comment on function posthorn.claim_jobs(text, text, text[], int, interval) is
 -- their own: settings would cost more than their work, and those of claim_jobs hold for them.
 create or replace function posthorn.pick_jobs(namespace text, worker text, tags text[], max_jobs int, lease_for interval)
 returns posthorn.picked_jobs language plpgsql as $$
-#variable_conflict use_column
 declare
   c posthorn.job_claim;
   limited boolean;
@@ -177,7 +175,6 @@ end $$;
 -- see when it began.
 create or replace function posthorn.find_heads(c posthorn.job_claim, tag text, in_turn boolean, unlocked boolean)
 returns tid[] language plpgsql as $$
-#variable_conflict use_column
 declare
   hint posthorn.job_hints;
 begin
@@ -212,7 +209,6 @@ end $$;
 -- have locked too many of them.
 create or replace function posthorn.merge_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
 returns tid[] language plpgsql as $$
-#variable_conflict use_column
 declare
   began constant timestamptz := clock_timestamp();
   heads int := c.max_jobs + 20;
@@ -257,7 +253,6 @@ end $$;
 -- Moves jobs at some places of ready_jobs to running_jobs.
 create or replace function posthorn.take_places(c posthorn.job_claim, places tid[])
 returns posthorn.picked_jobs language plpgsql as $$
-#variable_conflict use_column
 declare
   now constant timestamptz := posthorn.now(); -- after all that is recorded of these jobs: the claim may have waited
   picked posthorn.picked_jobs;
@@ -290,7 +285,6 @@ return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b
 -- it.
 create or replace function posthorn.lock_ready_job(namespace_id int, rank int, due_at timestamptz, job bigint, month date)
 returns tid language plpgsql as $$
-#variable_conflict use_column
 declare
   first_tag text;
   unique_key text;
@@ -378,7 +372,6 @@ $$;
 -- the id of this job holds the row, see keep_job_key.
 create or replace function posthorn.lock_job_key(namespace_id int, unique_key text, job bigint)
 returns boolean language plpgsql as $$
-#variable_conflict use_column
 begin
   perform from posthorn.job_keys k
   where k.namespace_id = lock_job_key.namespace_id and k.unique_key = lock_job_key.unique_key and k.job = lock_job_key.job

@@ -64,7 +64,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
   done bigint[];
@@ -115,7 +114,6 @@ comment on function posthorn.complete_jobs(text, bigint[], int[], bigint[]) is
 -- The entry that a worker recorded last for a job, if its action is the same; raises an error otherwise.
 create or replace function posthorn.recorded(job bigint, worker text, action text, attempt int, namespace text)
 returns posthorn.job_report language plpgsql stable as $$
-#variable_conflict use_column
 declare
   report posthorn.job_report;
   holder posthorn.running_jobs;
@@ -149,7 +147,6 @@ returns text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := case when job_status.namespace is not null then posthorn.namespace_id(job_status.namespace) end;
   status text;

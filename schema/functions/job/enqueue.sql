@@ -14,7 +14,6 @@ create or replace function posthorn.enqueue(
 ) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(enqueue.namespace);
   at timestamptz := posthorn.now();
@@ -197,7 +196,6 @@ create or replace function posthorn.enqueue_batch(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(enqueue_batch.namespace);
   at timestamptz := posthorn.now();
@@ -293,7 +291,6 @@ create or replace function posthorn.enqueue_many(namespace text, jobs jsonb)
 returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   perform posthorn.check_new_jobs(enqueue_many.jobs);
   -- One call each, in order; enqueue_batch is faster.
@@ -334,7 +331,6 @@ create or replace function posthorn.offer_jobs(jobs posthorn.job_ref[], at times
 returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   with job as materialized (
     select o.*, coalesce(s.due_at, o.run_at) as due_at, coalesce(s.attempt, 0) as attempt

@@ -15,7 +15,6 @@ create or replace function posthorn.enqueue_job(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   enqueue_job.id := posthorn.enqueue(
     enqueue_job.namespace, enqueue_job.title, enqueue_job.payload, enqueue_job.tags, enqueue_job.description,

@@ -11,7 +11,6 @@ create or replace function posthorn.fail_job(
 ) returns posthorn.job_report language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   report posthorn.job_report;
 begin
@@ -42,7 +41,6 @@ create or replace function posthorn.snooze_job(
 ) returns posthorn.job_report language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   report posthorn.job_report;
 begin
@@ -66,7 +64,6 @@ create or replace function posthorn.end_attempt(
 ) returns posthorn.job_report language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz;
   failed boolean := report.action = 'FAILED';

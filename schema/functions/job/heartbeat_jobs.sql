@@ -9,7 +9,6 @@ create or replace function posthorn.heartbeat_jobs(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
 begin

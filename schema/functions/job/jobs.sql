@@ -30,7 +30,6 @@ create or replace function posthorn.list_jobs(
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.check_job_filter(list_jobs.namespace, list_jobs.status);
   page bigint[];
@@ -131,7 +130,6 @@ create or replace function posthorn.count_jobs(
 ) returns bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.check_job_filter(count_jobs.namespace, count_jobs.status);
 begin
@@ -176,7 +174,6 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(list_job_limits.namespace);
 begin

@@ -57,7 +57,6 @@ comment on function posthorn.maintain_job_tables() is
 create or replace function posthorn.drop_jobs(month date, keep timestamptz, out action text, out detail text)
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
   most constant int := 10000;
   suffix text := to_char(drop_jobs.month, 'YYYYMM');
@@ -200,7 +199,6 @@ create or replace function posthorn.free_lost_places(namespace_id int, tag text)
 returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   if posthorn.try_job_limits(free_lost_places.namespace_id, 1) then
     delete from posthorn.running_tags r

@@ -6,7 +6,6 @@ create or replace function posthorn.release_tags(jobs bigint[])
 returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   with gone as (
     delete from posthorn.running_tags r
@@ -39,7 +38,6 @@ $$;
 -- Puts parked jobs back whose tags may have room. The caller holds the lock of limits.
 create or replace function posthorn.open_job_tags(namespace_id int, at timestamptz)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   ns constant int := open_job_tags.namespace_id;
   tags text[];
@@ -62,7 +60,6 @@ end $$;
 -- job has locked its row. The tag stays open then: the job may come back.
 create or replace function posthorn.unpark_jobs(namespace_id int, tag text, max_jobs int, at timestamptz)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   ns constant int := unpark_jobs.namespace_id;
   lim posthorn.job_limits;

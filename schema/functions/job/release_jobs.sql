@@ -9,7 +9,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz;
   back posthorn.running_jobs[];

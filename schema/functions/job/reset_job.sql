@@ -3,7 +3,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz;
   status text := posthorn.job_status(reset_job.job, reset_job.namespace);
@@ -43,7 +42,6 @@ comment on function posthorn.reset_job(bigint, text, text) is
 -- Takes a job that waits for its next attempt from where it waits, and makes it due; null if there is none.
 create or replace function posthorn.hasten_job(job bigint, at timestamptz)
 returns posthorn.running_jobs language plpgsql as $$
-#variable_conflict use_column
 declare
   tried posthorn.retried_jobs;
   held posthorn.running_jobs;
@@ -63,7 +61,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz;
   status text;

@@ -51,7 +51,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   due posthorn.job_ref[];
 begin
@@ -79,7 +78,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   lost posthorn.running_jobs[];
   hopeless posthorn.running_jobs[];

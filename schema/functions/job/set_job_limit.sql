@@ -57,7 +57,6 @@ create or replace function posthorn.resume_job_tag(namespace text, tag text)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(resume_job_tag.namespace);
 begin
@@ -120,7 +119,6 @@ returns int language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   return case when l.paused_at is not null then 0 else least(
     1000000,

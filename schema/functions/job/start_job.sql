@@ -5,7 +5,6 @@ create or replace function posthorn.start_job(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
   held posthorn.running_jobs;
@@ -29,7 +28,6 @@ create or replace function posthorn.heartbeat_job(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
   until timestamptz;
@@ -53,7 +51,6 @@ comment on function posthorn.heartbeat_job(bigint, text, int, interval, json, te
 -- it.
 create or replace function posthorn.hold_job(job bigint, worker text, attempt int, namespace text)
 returns posthorn.running_jobs language plpgsql as $$
-#variable_conflict use_column
 declare
   held posthorn.running_jobs;
 begin

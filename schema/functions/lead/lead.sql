@@ -5,7 +5,6 @@ create or replace function posthorn.lead(
   kind text, id bigint, owner text, lease_for interval, epoch bigint,
   out term bigint, out leader text, out lead_until timestamptz
 ) language plpgsql as $$
-#variable_conflict use_column
 declare
   l posthorn.leads;
   at timestamptz := posthorn.now();
@@ -78,7 +77,6 @@ return case kind when 'import' then posthorn.lock_class('import') else posthorn.
 -- the windows that are left.
 create or replace function posthorn.hold(kind text, id bigint, owner text, epoch bigint)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   l posthorn.leads;
 begin
@@ -114,7 +112,6 @@ $$;
 -- Gives a lead back, so that another process leads at once; returns whether it was held.
 create or replace function posthorn.resign(kind text, id bigint, owner text, epoch bigint)
 returns boolean language plpgsql as $$
-#variable_conflict use_column
 begin
   perform posthorn.change_lead(resign.kind, resign.id::int);
   update posthorn.leads l set owner = null, until = null, led_since = null, epoch = l.epoch + 1, updated_at = posthorn.now()

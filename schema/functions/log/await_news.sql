@@ -10,7 +10,6 @@ create or replace function posthorn.await_news(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   now pg_snapshot;
   moved bigint;
@@ -43,7 +42,6 @@ comment on function posthorn.await_news(pg_snapshot, pg_snapshot, bigint, interv
 -- the one snapshot and not in the other, and of those that began later. Transactions that are still open cost nothing.
 create or replace function posthorn.has_arrived(seen pg_snapshot, now pg_snapshot)
 returns boolean language plpgsql stable as $$
-#variable_conflict use_column
 begin
   return exists (
       select from posthorn.events e

@@ -73,7 +73,6 @@ create or replace function posthorn.publish(
   deliver_at timestamptz default null,
   dedup_key text default null
 ) returns bigint language plpgsql security definer as $$
-#variable_conflict use_column
 begin
   if publish.deliver_at is null and publish.dedup_key is null and publish.tags is null
     and publish.type operator(pg_catalog.~) '^[^[:cntrl:]]+$'
@@ -154,7 +153,6 @@ create or replace function posthorn.publish_with_care(
 ) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(publish_with_care.namespace);
   st bigint;

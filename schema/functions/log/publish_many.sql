@@ -11,7 +11,6 @@ create or replace function posthorn.publish_batch(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   b record := posthorn.begin_batch(publish_batch.namespace, publish_batch.types, publish_batch.payloads, publish_batch.streams,
     publish_batch.keys, publish_batch.tags, publish_batch.metadata);
@@ -40,7 +39,6 @@ create or replace function posthorn.publish_in_turn(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   b record := posthorn.begin_batch(publish_in_turn.namespace, publish_in_turn.types, publish_in_turn.payloads,
     publish_in_turn.streams, publish_in_turn.keys, publish_in_turn.tags, publish_in_turn.metadata);
@@ -64,7 +62,6 @@ create or replace function posthorn.begin_batch(
   namespace text, types text[], payloads json[], streams text[], keys text[], tags text[], metadata json[],
   out ns int, out st bigint, out stream_ids bigint[]
 ) language plpgsql as $$
-#variable_conflict use_column
 declare
   n int := cardinality(begin_batch.types);
 begin
@@ -131,7 +128,6 @@ create or replace function posthorn.publish_many(namespace text, messages jsonb)
 returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   bad text;
 begin

@@ -14,7 +14,6 @@ create or replace function posthorn.publish_to(
 ) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(publish_to.namespace, publish_to.group_name);
   owed_to text := posthorn.name_now(g.id, publish_to.subscription);

@@ -8,7 +8,6 @@ create or replace function posthorn.read_events(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(read_events.namespace);
   s record;

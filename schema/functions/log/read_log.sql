@@ -10,7 +10,6 @@ create or replace function posthorn.read_log(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(read_log.namespace);
   s record;

@@ -22,7 +22,6 @@ create or replace function posthorn.stream_id(namespace text, stream text)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(stream_id.namespace);
   found_id bigint;

@@ -8,7 +8,6 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '1s'
 set jit = off
 as $$
-#variable_conflict use_column
 declare
   began constant timestamptz := clock_timestamp();
   name text;

@@ -9,7 +9,6 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(list_streams.namespace);
 begin

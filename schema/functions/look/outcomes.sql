@@ -18,7 +18,6 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(outcomes.namespace);
   e record;
@@ -52,7 +51,6 @@ comment on function posthorn.outcomes(text, bigint) is
 create or replace function posthorn.trace(
   namespace_id int, event_id bigint, out xid xid8, out published_at timestamptz, out deliver_at timestamptz, out group_id int
 ) language plpgsql stable as $$
-#variable_conflict use_column
 begin
   select e.xid, e.created_at into trace.xid, trace.published_at
   from posthorn.events e where e.namespace_id = trace.namespace_id and e.id = trace.event_id;
@@ -131,7 +129,6 @@ $$;
 -- only when it catches up: here it would run code of its author in the time of the caller.
 create or replace function posthorn.missed_by_webhooks(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns table (subscription text, reason text) language plpgsql stable as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
 begin
@@ -176,7 +173,6 @@ $$;
 -- The state of an event by the cursor of a group: 3 pending, 6 passed, 7 passed without being handed out.
 create or replace function posthorn.passed(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns int language plpgsql stable as $$
-#variable_conflict use_column
 declare
   c posthorn.cursors;
 begin

@@ -74,7 +74,6 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(summary.namespace);
   unseen text[] := array(
@@ -115,7 +114,6 @@ returns table (again bigint, skipped bigint, leases bigint, has_subscriptions bo
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(preview_seek.namespace, preview_seek.group_name);
   c posthorn.cursors;

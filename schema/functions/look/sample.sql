@@ -8,7 +8,6 @@ returns bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   n bigint;
   last bigint;
@@ -45,7 +44,6 @@ $$;
 -- The numbers of events and jobs in a namespace since its last sample.
 create or replace function posthorn.sample_of(namespace_id int, since timestamptz, failed bigint)
 returns posthorn.samples language plpgsql volatile as $$
-#variable_conflict use_column
 declare
   last posthorn.samples;
   s posthorn.samples;
@@ -69,7 +67,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-#variable_conflict use_column
 declare
   today timestamptz := posthorn.now();
   before timestamptz;
@@ -106,7 +103,6 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(rates.namespace);
 begin

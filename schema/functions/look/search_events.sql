@@ -69,7 +69,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
 set max_parallel_workers_per_gather = 0 set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(search_events.namespace);
   f jsonb := coalesce(search_events.filter, '{}');

@@ -2,7 +2,6 @@ create or replace function posthorn.define_projection(namespace text, name text,
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(define_projection.namespace);
   conf jsonb := coalesce(define_projection.config, '{}');

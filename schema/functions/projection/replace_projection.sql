@@ -6,7 +6,6 @@ create or replace function posthorn.begin_replacement(
 ) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   old posthorn.groups := posthorn.projection_named(begin_replacement.namespace, begin_replacement.name);
 begin

@@ -16,7 +16,6 @@ create or replace function posthorn.read_next_events(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(read_next_events.namespace, read_next_events.gid);
   started timestamptz := clock_timestamp();
@@ -93,7 +92,6 @@ create or replace function posthorn.set_group_cursor(
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(set_group_cursor.namespace, set_group_cursor.gid);
   c posthorn.cursors;
@@ -139,7 +137,6 @@ $$;
 -- Locks a group for its reader, and returns the reader's token; null if another reader has the group.
 create or replace function posthorn.lock_reader(g posthorn.groups, cursor text, lock_for interval)
 returns uuid language plpgsql as $$
-#variable_conflict use_column
 declare
   r posthorn.readers;
 begin
@@ -182,7 +179,6 @@ end $$;
 -- cursor goes on where that search ended.
 create or replace function posthorn.reader_stands(g posthorn.groups, cursor text)
 returns posthorn.cursors language plpgsql as $$
-#variable_conflict use_column
 declare
   c posthorn.cursors;
   skipped text;
@@ -224,7 +220,6 @@ create or replace function posthorn.read_part(
   g posthorn.groups, inout c posthorn.cursors, size int, max_events int, may_write boolean,
   out matches posthorn.match[], out at_end boolean
 ) language plpgsql as $$
-#variable_conflict use_column
 declare
   before posthorn.cursors := c;
   sight posthorn.sight;
@@ -283,7 +278,6 @@ end $$;
 -- group; a reader further ahead only gets a note.
 create or replace function posthorn.skip_to(g posthorn.groups, cursor text, c posthorn.cursors, moved boolean, next_cursor text)
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   if cursor is null then
     if moved then
@@ -298,7 +292,6 @@ end $$;
 -- Adds a row to a group's ledger of cursors: the group stands there now.
 create or replace function posthorn.put_cursor(g posthorn.groups, c posthorn.cursors)
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   perform posthorn.lock_group(g.id);
   c.group_id := g.id;

@@ -40,7 +40,6 @@ create or replace function posthorn.delete_import(namespace text, name text)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   gone int;
 begin

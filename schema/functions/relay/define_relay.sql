@@ -3,7 +3,6 @@ create or replace function posthorn.define_relay(namespace text, name text, conf
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(define_relay.namespace);
   conf jsonb := coalesce(define_relay.config, '{}');
@@ -67,7 +66,6 @@ end $$;
 -- the relay was ahead of, or had in hand.
 create or replace function posthorn.restart_relay(g posthorn.groups, left_out int8multirange)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   c posthorn.cursors := posthorn.newest_cursor(g.id);
 begin

@@ -10,7 +10,6 @@ create or replace function posthorn.import_events(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   i posthorn.imports := posthorn.hold_import(import_events.import_id, import_events.owner, import_events.epoch);
   ns text := (select n.namespace from posthorn.namespaces n where n.id = i.namespace_id);
@@ -77,7 +76,6 @@ end $$;
 -- may have moved a stream.
 create or replace function posthorn.check_positions(import_id int, streams text[], positions text[])
 returns void language plpgsql stable as $$
-#variable_conflict use_column
 declare
   moved text;
 begin
@@ -111,7 +109,6 @@ end $$;
 -- now.
 create or replace function posthorn.know_streams(import_id int, streams text[], logs uuid[], namespaces text[])
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   renewed text[];
 begin
@@ -137,7 +134,6 @@ end $$;
 -- that were committed late. A stream's last_id is the highest that was imported, so only lower ones are looked up.
 create or replace function posthorn.repeats(import_id int, streams text[], parts int[], ids bigint[])
 returns int[] language plpgsql stable as $$
-#variable_conflict use_column
 begin
   if not exists (
     select from unnest(repeats.parts, repeats.ids, repeats.parts[2:], repeats.ids[2:]) e (part, id, next_part, next_id)
@@ -174,7 +170,6 @@ end $$;
 create or replace function posthorn.move_import(
   import_id int, streams text[], passed text[], trimmed boolean[], parts int[], ids bigint[], repeats int[]
 ) returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
 begin

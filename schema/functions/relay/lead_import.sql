@@ -21,7 +21,6 @@ comment on function posthorn.lead_import(bigint, text, interval, bigint) is
 -- second one finds the positions that the first one left.
 create or replace function posthorn.hold_import(import_id bigint, owner text, epoch bigint)
 returns posthorn.imports language plpgsql as $$
-#variable_conflict use_column
 declare
   i posthorn.imports;
 begin

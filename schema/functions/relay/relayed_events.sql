@@ -109,7 +109,6 @@ create or replace function posthorn.relayed_row(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   c posthorn.cursors;
 begin

@@ -4,7 +4,6 @@ create or replace function posthorn.settle_relay(
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
 begin
@@ -26,7 +25,6 @@ comment on function posthorn.settle_relay(bigint, text, bigint, bigint, int, jso
 -- Sets events of a stream aside, behind those that are. They wait as leases with the stream as their slot.
 create or replace function posthorn.set_aside(l posthorn.leases, stream_id bigint, ids bigint[])
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   update posthorn.leases x set ids = x.ids || set_aside.ids
   where x.id = (
@@ -46,7 +44,6 @@ end $$;
 -- begins. Late events, with ids from before the newest row, get a row that lists them.
 create or replace function posthorn.note_relayed(l posthorn.leases, epoch bigint, relayed jsonb)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   moment timestamptz := posthorn.now();
   w record;
@@ -87,7 +84,6 @@ returns table (stream_id bigint, done int) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
   w record;
@@ -131,7 +127,6 @@ comment on function posthorn.settle_aside(bigint, text, bigint, jsonb) is
 -- row of a stream stays.
 create or replace function posthorn.sweep_relayed()
 returns bigint language plpgsql as $$
-#variable_conflict use_column
 declare
   today timestamptz := posthorn.now();
   removed bigint;

@@ -6,7 +6,6 @@ create or replace function posthorn.take_relay(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups;
   sight posthorn.sight;
@@ -61,7 +60,6 @@ comment on function posthorn.take_relay(bigint, text, bigint, int, interval, uui
 -- The oldest window of a relay that was taken and not settled. Taken whole: split, it would lose its order.
 create or replace function posthorn.take_left_behind(g posthorn.groups, owner text, until timestamptz, token uuid)
 returns posthorn.leases language plpgsql as $$
-#variable_conflict use_column
 declare
   taken posthorn.leases;
 begin
@@ -85,7 +83,6 @@ create or replace function posthorn.take_aside(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   perform posthorn.check_claim(1, take_aside.lease_for, take_aside.token);
   if pg_current_xact_id_if_assigned() is null then

@@ -14,7 +14,6 @@ create or replace function posthorn.schedule(
 ) returns uuid language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   t posthorn.scheduled_tasks;
 begin
@@ -48,7 +47,6 @@ create or replace function posthorn.schedule_job(
 ) returns uuid language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   t posthorn.scheduled_tasks;
 begin
@@ -124,7 +122,6 @@ returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   perform posthorn.namespace_id(unschedule.namespace);
   delete from posthorn.scheduled_tasks t

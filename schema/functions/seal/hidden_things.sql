@@ -27,7 +27,6 @@ returns table (kind text, name text, of_group text, wholly boolean) language plp
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(hidden_things.namespace);
   hidden text[] := coalesce(hidden_things.streams, '{}');
@@ -97,7 +96,6 @@ create or replace function posthorn.check_seen(namespace text, streams text[], k
 returns void language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(check_seen.namespace);
 begin
@@ -143,7 +141,6 @@ create or replace function posthorn.streams_of(namespace text, kind text, name t
 returns text[] language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(streams_of.namespace);
   policies text[] := array(select p.stream_name from posthorn.stream_policies p where p.namespace_id = ns);

@@ -9,7 +9,6 @@ create or replace function posthorn.set_stream_policy(
 ) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(set_stream_policy.namespace);
   at timestamptz := posthorn.now();
@@ -113,7 +112,6 @@ create or replace function posthorn.confidential_streams(namespace text, streams
 returns setof text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(confidential_streams.namespace);
 begin
@@ -141,7 +139,6 @@ create or replace function posthorn.group_streams(namespace text, group_name tex
 returns setof text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(group_streams.namespace, group_streams.group_name);
 begin
@@ -164,7 +161,6 @@ returns setof text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(held_streams.namespace, held_streams.group_name);
 begin

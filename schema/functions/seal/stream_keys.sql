@@ -7,7 +7,6 @@ returns table (
 ) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(load_stream_keys.namespace);
   at timestamptz := posthorn.now();
@@ -45,7 +44,6 @@ create or replace function posthorn.add_stream_key(namespace text, stream text, 
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(add_stream_key.namespace);
   next_version int;
@@ -93,7 +91,6 @@ create or replace function posthorn.use_stream_key(namespace text, stream text, 
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(use_stream_key.namespace);
   total bigint;
@@ -118,7 +115,6 @@ create or replace function posthorn.rotate_stream_key(namespace text, stream tex
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(rotate_stream_key.namespace);
 begin
@@ -133,7 +129,6 @@ create or replace function posthorn.shred_stream_keys(namespace text, stream tex
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(shred_stream_keys.namespace);
   at timestamptz := posthorn.now();
@@ -163,7 +158,6 @@ returns table (
 ) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(list_stream_keys.namespace);
 begin

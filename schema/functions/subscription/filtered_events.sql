@@ -7,7 +7,6 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
   ids bigint[];
@@ -87,7 +86,6 @@ returns table (
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
 set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   if l.ids is null and cardinality(matches) > 0 then
     return query
@@ -110,7 +108,6 @@ end $$;
 -- event are due again.
 create or replace function posthorn.cut_short(l posthorn.leases, last_id bigint)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   rest bigint[] := case when l.ids is not null then array(select i from unnest(l.ids) i where i > last_id order by i) end;
 begin

@@ -118,7 +118,6 @@ $$;
 -- the events that it missed while it was stopped, and its place in the matching.
 create or replace function posthorn.rename_subscription(group_no int, name text, former text[])
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   update posthorn.subscriptions s set name = rename_subscription.name, named = true
   where s.id = (

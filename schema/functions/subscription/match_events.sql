@@ -6,7 +6,6 @@ create or replace function posthorn.match_events(
 ) language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   before bigint;
   result record;
@@ -33,7 +32,6 @@ returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   return coalesce((select f.version from posthorn.filtered_groups f where f.group_no = version_of.group_no), 0);
 end $$;
@@ -47,7 +45,6 @@ create or replace function posthorn.match_once(
 ) language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   until timestamptz := clock_timestamp() + posthorn.setting('condition_time_limit')::interval;
   slow boolean := false;
@@ -112,7 +109,6 @@ create or replace function posthorn.matching_functions(group_no int, events int)
 returns table (query text, condition_id int, foreign_code boolean) language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   return query
     -- A condition that begins after the deadline gets no events.
@@ -157,7 +153,6 @@ create or replace function posthorn.match_with_care(
 ) language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   -- Filters run Posthorn's own code, so they have no limit.
   most interval := case when condition_id is null then interval '1 day' else posthorn.setting('condition_time_limit')::interval end;
@@ -264,7 +259,6 @@ create or replace function posthorn.match_filters(group_no int, events posthorn.
 returns table (event_id bigint, subscription_id bigint, subscription text) language plpgsql stable
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off
 as $$
-#variable_conflict use_column
 declare
   c record;
 begin
@@ -290,7 +284,6 @@ returns table (event_id bigint, subscription_id bigint, subscription text) langu
 set plan_cache_mode = force_generic_plan set jit = off set join_collapse_limit = 1 set enable_nestloop = off
 set enable_mergejoin = off
 as $$
-#variable_conflict use_column
 declare
   c record;
 begin
@@ -350,7 +343,6 @@ end $$;
 -- are few.
 create or replace function posthorn.anchored(group_no int, events posthorn.event[])
 returns table (condition_id int, field text, patterns jsonb) language plpgsql stable as $$
-#variable_conflict use_column
 begin
   return query
     select c.id, c.field, case when c.field in ('type pattern', 'stream pattern') then

@@ -10,7 +10,6 @@ create or replace function posthorn.bury_misfits(
 ) language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   f record;
   ids bigint[];

@@ -5,7 +5,6 @@
 -- Stops subscriptions whose condition took too long or failed too often.
 create or replace function posthorn.stop_subscriptions(group_no int, troubles posthorn.trouble[])
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   perform posthorn.lock_group(stop_subscriptions.group_no);
   with stopped as (
@@ -62,7 +61,6 @@ return (x.upto).base is null and not coalesce(l.ids is null and (
 -- those after.
 create or replace function posthorn.let_go_on(s posthorn.subscriptions)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   waiting bigint[];
 begin
@@ -81,7 +79,6 @@ end $$;
 -- and another begins where it stands now.
 create or replace function posthorn.move_stops(g posthorn.groups, was posthorn.cursors)
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   with moved as (
     update posthorn.stops x set upto = was
@@ -97,7 +94,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   st posthorn.stops;
   looked bigint := 0;

@@ -67,7 +67,6 @@ create or replace function posthorn.put_subscription(
   namespace text, group_name text, name text, conditions_sql text, params jsonb, expiry_interval interval,
   formerly text[] default '{}'
 ) returns bigint language plpgsql as $$
-#variable_conflict use_column
 declare
   subscription_id bigint;
   put_group int;
@@ -118,7 +117,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(unsubscribe.namespace, unsubscribe.group_name);
   owed bigint;
@@ -184,7 +182,6 @@ create or replace function posthorn.prepare_subscription()
 returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   if tg_op = 'UPDATE' and ((new.id, new.group_id, new.namespace) is distinct from (old.id, old.group_id, old.namespace)
     or new.name is distinct from old.name and new.name is distinct from posthorn.name_now(old.group_no, old.name))
@@ -232,7 +229,6 @@ for each row execute function posthorn.prepare_subscription();
 -- A subscription with the id of its condition, or with the parts of its filter.
 create or replace function posthorn.with_condition(s posthorn.subscriptions)
 returns posthorn.subscriptions language plpgsql as $$
-#variable_conflict use_column
 declare
   wanted bytea;
   field text;
@@ -361,7 +357,6 @@ returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   same boolean := tg_op = 'UPDATE' and new.condition_id = old.condition_id and new.digest = old.digest;
 begin

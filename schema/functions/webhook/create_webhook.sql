@@ -40,7 +40,6 @@ create or replace function posthorn.change_webhook(namespace text, name text, se
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.locked_webhook(change_webhook.namespace, change_webhook.name);
   was posthorn.subscriptions;
@@ -66,7 +65,6 @@ comment on function posthorn.change_webhook(text, text, jsonb) is
 -- callers finds the group of the first.
 create or replace function posthorn.webhook_group(namespace text)
 returns posthorn.groups language plpgsql as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(webhook_group.namespace);
   g posthorn.groups;
@@ -88,7 +86,6 @@ end $$;
 -- The webhook with a name; an error if there is none.
 create or replace function posthorn.webhook_named(namespace text, name text)
 returns posthorn.webhooks language plpgsql stable as $$
-#variable_conflict use_column
 declare
   w posthorn.webhooks;
 begin
@@ -133,7 +130,6 @@ end $$;
 -- Writes the settings of a webhook that are given. One that is to get other requests than before begins anew.
 create or replace function posthorn.put_webhook(w posthorn.webhooks, settings jsonb)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   was posthorn.webhooks := w;
   had jsonb := posthorn.webhook_headers(w.id);
@@ -195,7 +191,6 @@ end $$;
 -- one; the other way round is easy.
 create or replace function posthorn.reorder_webhook(w posthorn.webhooks)
 returns void language plpgsql as $$
-#variable_conflict use_column
 begin
   if w.ordering = 'key' and exists (select from posthorn.retries r where r.group_id = w.group_id and r.subscription = w.name) then
     raise exception 'the order of webhook % cannot change while it is owed events', quote_literal(w.name)

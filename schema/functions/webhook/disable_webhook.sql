@@ -19,7 +19,6 @@ comment on function posthorn.disable_webhook(text, text, text) is
 -- Disables a webhook, and publishes an event that says so. The caller has the lock of the group.
 create or replace function posthorn.stop_webhook(w posthorn.webhooks, reason text)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   s posthorn.subscriptions;
   ns text;
@@ -55,7 +54,6 @@ create or replace function posthorn.enable_webhook(namespace text, name text)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.locked_webhook(enable_webhook.namespace, enable_webhook.name);
 begin
@@ -93,7 +91,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.locked_webhook(delete_webhook.namespace, delete_webhook.name);
   owed bigint;

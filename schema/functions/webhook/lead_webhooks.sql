@@ -44,7 +44,6 @@ returns table (
 ) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
 begin
@@ -70,7 +69,6 @@ create or replace function posthorn.look_at_webhooks(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
 begin

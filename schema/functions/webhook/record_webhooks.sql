@@ -6,7 +6,6 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   results posthorn.webhook_result[] := array(select x from jsonb_populate_recordset(null::posthorn.webhook_result, record_webhooks.report->'results') x);
   troubled boolean := exists (select from unnest(results) x where x.outcome <> 'delivered');
@@ -133,7 +132,6 @@ $$;
 -- an earlier generation of a webhook change nothing, also if it was renewed while this waited for its row.
 create or replace function posthorn.note_webhook_health(results posthorn.webhook_result[])
 returns int[] language plpgsql as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
   well int[];

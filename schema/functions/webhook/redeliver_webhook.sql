@@ -2,7 +2,6 @@ create or replace function posthorn.test_webhook(namespace text, name text)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.enabled_webhook(test_webhook.namespace, test_webhook.name);
   named text;
@@ -19,7 +18,6 @@ comment on function posthorn.test_webhook(text, text) is
 -- The webhook with a name; an error if it is disabled.
 create or replace function posthorn.enabled_webhook(namespace text, name text)
 returns posthorn.webhooks language plpgsql stable as $$
-#variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.webhook_named(enabled_webhook.namespace, enabled_webhook.name);
 begin
@@ -36,7 +34,6 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.enabled_webhook(redeliver_webhook.namespace, redeliver_webhook.name);
   wanted bigint[] := array(select distinct i from unnest(redeliver_webhook.events) i);

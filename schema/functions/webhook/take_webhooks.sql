@@ -71,7 +71,6 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   l posthorn.leases;
 begin
@@ -103,7 +102,6 @@ create or replace function posthorn.is_open(namespace_id int, stream text)
 returns boolean
 language plpgsql stable -- not sql, which would plan anew at every call
 as $$
-#variable_conflict use_column
 begin
   return not exists (
     select from posthorn.stream_policies p
@@ -120,7 +118,6 @@ create or replace function posthorn.due_webhooks(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups;
   at timestamptz := posthorn.now();
@@ -157,7 +154,6 @@ comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], in
 -- passes over them. Of slots, only as many are searched as needed, from a random one on.
 create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], due_from timestamptz, at timestamptz)
 returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz) language plpgsql stable as $$
-#variable_conflict use_column
 declare
   most int := case when w.failures >= 5 then 1 else due_for_webhook.room end; -- one that fails is only probed
   settled bigint;
@@ -204,7 +200,6 @@ end $$;
 create or replace function posthorn.due_in_slots(
   w posthorn.webhooks, first int, last int, most int, per_slot int, held bigint[], settled bigint, at timestamptz
 ) returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz) language plpgsql stable as $$
-#variable_conflict use_column
 declare
   last_slot constant bigint := posthorn.webhook_slot(w.id, due_in_slots.last);
 begin

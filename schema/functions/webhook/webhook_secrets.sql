@@ -9,7 +9,6 @@ return 'whsec_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_r
 -- Adds a secret to a webhook, or raises the error in it. No error quotes it.
 create or replace function posthorn.add_webhook_secret(webhook_id int, secret text)
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
   bytes bytea;
 begin
@@ -34,7 +33,6 @@ create or replace function posthorn.rotate_webhook_secret(namespace text, name t
 returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.locked_webhook(rotate_webhook_secret.namespace, rotate_webhook_secret.name);
   fresh text := coalesce(rotate_webhook_secret.secret, posthorn.new_webhook_secret());

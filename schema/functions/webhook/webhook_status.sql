@@ -8,7 +8,6 @@ set enable_bitmapscan = off
 set enable_sort = off -- and so would an index without the name of the webhook, which has another order than is asked for
 set jit = off
 as $$
-#variable_conflict use_column
 begin
   select count(*), min(x.event_id) into events, oldest
   from (
@@ -67,7 +66,6 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(list_webhook_attempts.namespace);
   f jsonb := coalesce(list_webhook_attempts.filter, '{}');

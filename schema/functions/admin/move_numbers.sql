@@ -109,7 +109,7 @@ begin
       case when s.seqmax > 2147483647 then 1000000000 else 1000 end as step
     from posthorn.numbers() n join pg_sequence s on s.seqrelid = n) x;
   insert into posthorn.moves (reason, last_id, next_id, published)
-  values (move_numbers.reason, last, pg_sequence_last_value('posthorn.event_id') + 1,
+  values (reason, last, pg_sequence_last_value('posthorn.event_id') + 1,
     case when recovered then posthorn.published_unnoticed(last) else 0 end)
   on conflict do nothing;
   perform posthorn.commit_durably(); -- a second crash must not forget this, too

@@ -53,15 +53,15 @@ begin
 end $$;
 
 -- Moves the position of a replay over a batch. Ids rise from batch to batch.
-create or replace function posthorn.move_replay(namespace_id int, name text, run uuid, first_id bigint, last_id bigint, events bigint)
+create or replace function posthorn.move_replay(ns int, replay text, run_id uuid, first_id bigint, last_id bigint, replayed bigint)
 returns void language plpgsql as $$
 begin
   perform posthorn.commit_durably();
-  update posthorn.archive_replays x set position = move_replay.last_id, events = x.events + move_replay.events
-  where x.namespace_id = move_replay.namespace_id and x.name = move_replay.name and x.run = move_replay.run
-    and x.ended_at is null and x.position < move_replay.first_id;
+  update posthorn.archive_replays x set position = last_id, events = x.events + replayed
+  where x.namespace_id = ns and x.name = replay and x.run = run_id
+    and x.ended_at is null and x.position < first_id;
   if not found then
-    perform posthorn.raise_replay_lost(move_replay.name);
+    perform posthorn.raise_replay_lost(replay);
   end if;
 end $$;
 

@@ -8,17 +8,17 @@ returns int language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  wanted bytea := sha256(convert_to('sql ' || condition_for.sql, 'UTF8'));
+  wanted bytea := sha256(convert_to('sql ' || sql, 'UTF8'));
   condition_id int;
 begin
   select c.id into condition_id from posthorn.conditions c where c.digest = wanted;
   if not found then
     perform pg_advisory_xact_lock(posthorn.lock_class('condition'), 0); -- one at a time: compiling makes a view, grants and revokes
-    insert into posthorn.conditions (digest, sql) values (wanted, condition_for.sql)
+    insert into posthorn.conditions (digest, sql) values (wanted, sql)
     on conflict (digest) do nothing
     returning id into condition_id;
     if found then
-      perform posthorn.compile(condition_id, condition_for.sql);
+      perform posthorn.compile(condition_id, sql);
     else
       select c.id into condition_id from posthorn.conditions c where c.digest = wanted;
     end if;
@@ -159,10 +159,10 @@ begin
 end $$;
 -- Replaces the functions of a condition that is refused now by one that fails. The function raises the refusal for all
 -- events, in case the subscriptions are started again. Subscribing with the text again compiles it anew.
-create or replace function posthorn.make_refused_condition(id int, refusal text)
+create or replace function posthorn.make_refused_condition(condition_id int, refusal text)
 returns void language plpgsql as $$
 declare
-  name text := format('condition_%s', id);
+  name text := format('condition_%s', condition_id);
 begin
   execute format('drop function if exists posthorn.%I(int, posthorn.event[], bigint[], timestamptz), posthorn.%I(int, posthorn.event[], bigint[], timestamptz)',
     name, name || '_many');
@@ -170,10 +170,10 @@ begin
     'create function posthorn.%I(int, posthorn.event[], bigint[], timestamptz) returns table (event_id bigint, subscription_id bigint, subscription text)
      language plpgsql stable set search_path = pg_catalog, pg_temp as %L', name, format(
     E'begin\n  if cardinality($2) > 0 and exists (select from posthorn.subscriptions s where s.group_no = $1 and s.condition_id = %s and (s.id = any ($3) or $3 is null and s.stopped_at is null)) then\n    raise exception using errcode = ''PH004'', message = %L, hint = ''Subscribe with another condition.'';\n  end if;\nend',
-    id, refusal));
+    condition_id, refusal));
   execute format('revoke all on function posthorn.%I(int, posthorn.event[], bigint[], timestamptz) from public', name);
   update posthorn.conditions c
-  set has_many = false, foreign_code = false, digest = sha256(convert_to(format('refused %s', make_refused_condition.id), 'UTF8'))
-  where c.id = make_refused_condition.id;
+  set has_many = false, foreign_code = false, digest = sha256(convert_to(format('refused %s', condition_id), 'UTF8'))
+  where c.id = condition_id;
 end $$;
 

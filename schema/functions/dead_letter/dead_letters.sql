@@ -133,19 +133,19 @@ returns bigint language plpgsql stable
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
-  ns int := posthorn.namespace_id(last_look.namespace);
+  ns int := posthorn.namespace_id(namespace);
   wanted int;
 begin
-  if last_look.group_name is null then
+  if group_name is null then
     return (
       select d.id from posthorn.dead_letters d
-      where d.namespace_id between ns and ns and d.id + 0 <= coalesce(last_look.upto, 9223372036854775807)
+      where d.namespace_id between ns and ns and d.id + 0 <= coalesce(upto, 9223372036854775807)
       order by d.namespace_id desc, d.id + 0 desc offset max_looks - 1 limit 1);
   end if;
-  wanted := (posthorn.group_named(last_look.namespace, last_look.group_name)).id;
+  wanted := (posthorn.group_named(namespace, group_name)).id;
   return (
     select d.id from posthorn.dead_letters d
-    where d.namespace_id = ns and d.group_id between wanted and wanted and d.id + 0 <= coalesce(last_look.upto, 9223372036854775807)
+    where d.namespace_id = ns and d.group_id between wanted and wanted and d.id + 0 <= coalesce(upto, 9223372036854775807)
     order by d.group_id desc, d.id + 0 desc offset max_looks - 1 limit 1);
 end $$;
 

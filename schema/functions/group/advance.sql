@@ -1,7 +1,7 @@
 -- Moves a cursor over the next n events of a namespace and returns it: late events by their ids, fresh ones as a window
 -- (lo, hi], neither at the end of the log. Writes nothing.
 create or replace function posthorn.advance(
-  inout c posthorn.cursors, namespace_id int, n int, sight posthorn.sight, clock_low timestamptz,
+  inout c posthorn.cursors, ns int, n int, sight posthorn.sight, earliest timestamptz,
   out ids bigint[], out lo bigint, out hi bigint, out since timestamptz
 ) language plpgsql as $$
 declare
@@ -15,8 +15,8 @@ begin
     c.target_next := sight.next;
     c.target := posthorn.snapshot();
     c.target_end := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
-    -- Read again: target may show older events than the clock_low that the caller read allows.
-    select least(k.clock_low, advance.clock_low) into clock_low from posthorn.cluster k;
+    -- Read again: target may show older events than earliest, which the caller read, allows.
+    select least(k.clock_low, earliest) into earliest from posthorn.cluster k;
     -- An event that is invisible in target has an xid from its xmin on. A tick before that xid gives its least time,
     -- unless the clock was set back and no tick has noticed it yet.
     yesterday := posthorn.now() - interval '1 day';
@@ -28,54 +28,54 @@ begin
     end if;
   end if;
   if c.base_since is not null then -- kept in the cursor, so that take need not look it up
-    c.base_since := least(c.base_since, advance.clock_low, yesterday);
+    c.base_since := least(c.base_since, earliest, yesterday);
   end if;
-  advance.since := posthorn.reads_since(c, advance.clock_low);
+  since := posthorn.reads_since(c, earliest);
 
   if c.pos < c.base_seq then
     if posthorn.may_be_late(c) then
-      advance.ids := array(
+      ids := array(
         select l.id
-        from posthorn.late_events(advance.namespace_id, c.base, c.base_seq, c.base_next, c.target, advance.since, c.pos) l
-        order by l.id limit advance.n);
+        from posthorn.late_events(ns, c.base, c.base_seq, c.base_next, c.target, since, c.pos) l
+        order by l.id limit n);
     end if;
-    c.pos := case when cardinality(advance.ids) = advance.n then advance.ids[advance.n] else c.base_seq end;
-    if cardinality(advance.ids) > 0 then
+    c.pos := case when cardinality(ids) = n then ids[n] else c.base_seq end;
+    if cardinality(ids) > 0 then
       return;
     end if;
-    advance.ids := null;
+    ids := null;
   end if;
 
   while c.pos < c.target_end loop
-    advance.lo := c.pos;
-    advance.hi := least(c.pos + advance.n, c.target_end);
+    lo := c.pos;
+    hi := least(c.pos + n, c.target_end);
     if c.blind > 0 then
       c.blind := c.blind - 1;
       k := 1;
     else -- find where the window of n events ends; a million ids at a time, so that no statement is long
-      advance.hi := least(c.pos + 1000000, c.target_end);
+      hi := least(c.pos + 1000000, c.target_end);
       select count(*), max(w.id) into k, top
       from (
         select e.id
         from posthorn.events e
-        where e.namespace_id = advance.namespace_id and e.id > advance.lo and e.id <= advance.hi
-          and e.created_at >= advance.since
+        where e.namespace_id = ns and e.id > lo and e.id <= hi
+          and e.created_at >= since
           and not pg_visible_in_snapshot(e.xid, c.base) and pg_visible_in_snapshot(e.xid, c.target)
         order by e.id
-        limit advance.n
+        limit n
       ) w;
-      if k = advance.n then
-        c.blind := case when top - advance.lo < advance.n + advance.n / 8
-          and not exists (select from posthorn.moves m where m.last_id >= advance.lo and m.last_id <= top + 32 * advance.n) then 32 else 0 end;
-        advance.hi := top;
-      elsif advance.hi < c.target_end then -- ids may leave out any number: on to the next event
-        select coalesce(min(e.id) - 1, c.target_end) into advance.hi
+      if k = n then
+        c.blind := case when top - lo < n + n / 8
+          and not exists (select from posthorn.moves m where m.last_id >= lo and m.last_id <= top + 32 * n) then 32 else 0 end;
+        hi := top;
+      elsif hi < c.target_end then -- ids may leave out any number: on to the next event
+        select coalesce(min(e.id) - 1, c.target_end) into hi
         from posthorn.events e
-        where e.namespace_id = advance.namespace_id and e.id > advance.hi and e.created_at >= advance.since;
-        advance.hi := least(advance.hi, c.target_end);
+        where e.namespace_id = ns and e.id > hi and e.created_at >= since;
+        hi := least(hi, c.target_end);
       end if;
     end if;
-    c.pos := advance.hi;
+    c.pos := hi;
     exit when k > 0;
   end loop;
 
@@ -89,8 +89,8 @@ begin
     c.seek_from := case when c.seek_from > posthorn.now() then c.seek_from end;
   end if;
   if k is null or k = 0 then
-    advance.lo := null;
-    advance.hi := null;
+    lo := null;
+    hi := null;
   end if;
 end $$;
 

@@ -10,7 +10,7 @@ declare
 begin
   loop
     select x.* into l from posthorn.leases x
-    where x.group_id = g.id and x.until <= claim_expired.at
+    where x.group_id = g.id and x.until <= at
     order by x.until limit 1 for update skip locked;
     if not found then
       return null;
@@ -36,7 +36,7 @@ begin
       delete from posthorn.retries r where r.lease_id = l.id;
       delete from posthorn.leases x where x.id = l.id;
     else
-      return posthorn.take_over(l, held, claim_expired.node, claim_expired.max_events, claim_expired.until, claim_expired.token);
+      return posthorn.take_over(l, held, node, max_events, until, token);
     end if;
   end loop;
 end $$;
@@ -59,35 +59,36 @@ end $$;
 
 -- Hands an expired lease to another node under the next attempt. Events beyond max_events stay in the old lease,
 -- expired and with a new attempt, for the next claim.
-create or replace function posthorn.take_over(l posthorn.leases, held bigint[], node text, max_events int, until timestamptz, token uuid)
-returns posthorn.leases language plpgsql as $$
+create or replace function posthorn.take_over(
+  l posthorn.leases, held bigint[], worker text, max_events int, deadline timestamptz, claim_token uuid
+) returns posthorn.leases language plpgsql as $$
 declare
   taken posthorn.leases;
 begin
-  if cardinality(held) <= take_over.max_events then
+  if cardinality(held) <= max_events then
     update posthorn.leases x
-    set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
+    set node = worker, until = deadline, token = claim_token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
     where x.id = l.id
     returning x.* into taken;
   elsif l.retries and l.slot is not null then
     -- The rest blocks its slot as before. If its worker died, each of its events goes on alone.
     update posthorn.retries r set lease_id = null, alone = l.node is not null
-    where r.lease_id = l.id and r.event_id <> all (held[1:take_over.max_events]);
+    where r.lease_id = l.id and r.event_id <> all (held[1:max_events]);
     update posthorn.leases x
-    set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null,
-      ids = held[1:take_over.max_events]
+    set node = worker, until = deadline, token = claim_token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null,
+      ids = held[1:max_events]
     where x.id = l.id
     returning x.* into taken;
   else
     update posthorn.leases x
     set attempt = x.attempt + 1, uncounted = x.uncounted + 1, node = null,
-      lo = case when x.ids is null then held[take_over.max_events] end,
-      ids = case when x.ids is not null then held[take_over.max_events + 1:] end,
+      lo = case when x.ids is null then held[max_events] end,
+      ids = case when x.ids is not null then held[max_events + 1:] end,
       until = case when x.slot is null then x.until end -- in ordered groups it waits for its slot again
     where x.id = l.id;
     insert into posthorn.leases (group_id, namespace_id, token, node, attempt, uncounted, until, ids, slot, retries)
-    values (l.group_id, l.namespace_id, take_over.token, take_over.node, l.attempt + 1, l.uncounted, take_over.until,
-      held[1:take_over.max_events], l.slot, l.retries)
+    values (l.group_id, l.namespace_id, claim_token, worker, l.attempt + 1, l.uncounted, deadline,
+      held[1:max_events], l.slot, l.retries)
     returning * into taken;
   end if;
   if l.retries then

@@ -8,12 +8,12 @@ declare
 begin
   select r.* into first from posthorn.retries r
   where r.group_id = g.id and r.lease_id is null and r.slot is null
-    and r.due_at between coalesce(claim_retries.due_from, '-infinity') and claim_retries.at
+    and r.due_at between coalesce(due_from, '-infinity') and at
   order by r.due_at, r.event_id limit 1;
   if not found then
     return null;
   elsif first.alone then
-    return posthorn.lease_retries(g, array[first.event_id], null, claim_retries.node, claim_retries.at, claim_retries.until, claim_retries.token);
+    return posthorn.lease_retries(g, array[first.event_id], null, node, at, until, token);
   end if;
   return posthorn.lease_retries(g,
     array(
@@ -21,28 +21,28 @@ begin
       from (
         select r.event_id from posthorn.retries r
         where r.group_id = g.id and r.lease_id is null and r.slot is null
-          and r.due_at between first.due_at and claim_retries.at and not r.alone
-        order by r.due_at, r.event_id limit claim_retries.max_events
+          and r.due_at between first.due_at and at and not r.alone
+        order by r.due_at, r.event_id limit max_events
       ) d order by 1),
-    null, claim_retries.node, claim_retries.at, claim_retries.until, claim_retries.token);
+    null, node, at, until, token);
 end $$;
 
 -- Leases the due retries of some events, which counts as a delivery.
 create or replace function posthorn.lease_retries(
-  g posthorn.groups, ids bigint[], slot bigint, node text, at timestamptz, until timestamptz, token uuid
+  g posthorn.groups, ids bigint[], slot_no bigint, node text, at timestamptz, until timestamptz, token uuid
 ) returns posthorn.leases language plpgsql as $$
 declare
   taken posthorn.leases;
 begin
   if exists (select from posthorn.former_names f where f.group_no = g.id) then
-    perform posthorn.rename_retries(g.id, lease_retries.ids);
+    perform posthorn.rename_retries(g.id, ids);
   end if;
   insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, slot, retries)
-  values (g.id, g.namespace_id, lease_retries.token, lease_retries.node, lease_retries.until, lease_retries.ids, lease_retries.slot, true)
+  values (g.id, g.namespace_id, token, node, until, ids, slot_no, true)
   returning * into taken;
   update posthorn.retries r
   set lease_id = taken.id, attempts = r.attempts + 1
-  where r.group_id = g.id and r.event_id = any (lease_retries.ids) and r.lease_id is null
-    and r.slot is not distinct from lease_retries.slot and r.due_at <= lease_retries.at;
+  where r.group_id = g.id and r.event_id = any (ids) and r.lease_id is null
+    and r.slot is not distinct from slot_no and r.due_at <= at;
   return taken;
 end $$;

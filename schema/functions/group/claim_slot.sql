@@ -33,18 +33,18 @@ declare
   last_slot bigint;
   head posthorn.retries;
 begin
-  if posthorn.has_searched_slots(g.id, claim_blocked.at) then
+  if posthorn.has_searched_slots(g.id, at) then
     return null;
   end if;
   select r.slot into last_slot from posthorn.retries r where r.group_id = g.id and r.slot is not null order by r.slot desc limit 1;
   if last_slot is not null then
-    head := posthorn.due_slot(g.id, (random() * last_slot)::bigint, claim_blocked.at);
+    head := posthorn.due_slot(g.id, (random() * last_slot)::bigint, at);
     if head.slot is null then
-      head := posthorn.due_slot(g.id, 0, claim_blocked.at);
+      head := posthorn.due_slot(g.id, 0, at);
     end if;
   end if;
   if head.slot is null then
-    perform posthorn.note_search_of_slots(g.id, claim_blocked.at, began, entries);
+    perform posthorn.note_search_of_slots(g.id, at, began, entries);
     return null;
   end if;
   return posthorn.lease_retries(g,
@@ -53,9 +53,9 @@ begin
       from posthorn.retries r
       where r.group_id = g.id and r.slot = head.slot and not r.alone
         and r.event_id < coalesce((select min(x.event_id) from posthorn.retries x
-          where x.group_id = g.id and x.slot = head.slot and (x.due_at > claim_blocked.at or x.alone)), 9223372036854775807)
-      order by r.event_id limit claim_blocked.max_events) end,
-    head.slot, claim_blocked.node, claim_blocked.at, claim_blocked.until, claim_blocked.token);
+          where x.group_id = g.id and x.slot = head.slot and (x.due_at > at or x.alone)), 9223372036854775807)
+      order by r.event_id limit max_events) end,
+    head.slot, node, at, until, token);
 end $$;
 
 -- Whether a search for failed events of an ordered group is left out, since the last one took long and found none.
@@ -79,52 +79,52 @@ begin
 end $$;
 
 -- Whether an ordered group has failed events.
-create or replace function posthorn.has_blocked_slots(group_id int, at timestamptz)
+create or replace function posthorn.has_blocked_slots(group_no int, at timestamptz)
 returns boolean language plpgsql as $$
 declare
   began constant timestamptz := clock_timestamp();
   entries constant bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass), 0);
 begin
-  if posthorn.has_searched_slots(has_blocked_slots.group_id, has_blocked_slots.at) then
+  if posthorn.has_searched_slots(group_no, at) then
     return false;
-  elsif exists (select from posthorn.retries r where r.group_id = has_blocked_slots.group_id and r.slot is not null) then
+  elsif exists (select from posthorn.retries r where r.group_id = group_no and r.slot is not null) then
     return true;
   end if;
-  perform posthorn.note_search_of_slots(has_blocked_slots.group_id, has_blocked_slots.at, began, entries);
+  perform posthorn.note_search_of_slots(group_no, at, began, entries);
   return false;
 end $$;
 
 -- The failed event at the head of the first slot from a number on that is due and has no lease in flight.
-create or replace function posthorn.due_slot(group_id int, from_slot bigint, at timestamptz)
+create or replace function posthorn.due_slot(group_no int, from_slot bigint, at timestamptz)
 returns posthorn.retries language plpgsql stable as $$
 begin
   return (
     with recursive s (slot, head) as ( -- each slot is found from the one before: a slot may have many retries
       (select r.slot, r.event_id from posthorn.retries r
-       where r.group_id = due_slot.group_id and r.slot >= due_slot.from_slot order by r.slot, r.event_id limit 1)
+       where r.group_id = group_no and r.slot >= from_slot order by r.slot, r.event_id limit 1)
       union all
       select n.slot, n.event_id
       from s cross join lateral (
         select r.slot, r.event_id from posthorn.retries r
-        where r.group_id = due_slot.group_id and r.slot > s.slot order by r.slot, r.event_id limit 1) n
+        where r.group_id = group_no and r.slot > s.slot order by r.slot, r.event_id limit 1) n
     )
     select h
     from s
     cross join lateral (
       select r.*
       from posthorn.retries r
-      where r.group_id = due_slot.group_id and r.slot = s.slot and r.event_id = s.head
+      where r.group_id = group_no and r.slot = s.slot and r.event_id = s.head
       order by r.due_at desc limit 1
     ) h
-    where h.due_at <= due_slot.at
-      and not exists (select from posthorn.leases l where l.group_id = due_slot.group_id and l.slot = s.slot and l.until is not null offset 0)
+    where h.due_at <= at
+      and not exists (select from posthorn.leases l where l.group_id = group_no and l.slot = s.slot and l.until is not null offset 0)
     limit 1);
 end $$;
 
 -- Leases the head of a slot that is free. First the rest of a lease that was taken over, then the leases in the order
 -- in which they were cut. The search begins at a random slot, so that each slot gets its turn, and ends at the first
 -- free one.
-create or replace function posthorn.claim_waiting(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
+create or replace function posthorn.claim_waiting(g posthorn.groups, worker text, max_events int, deadline timestamptz, claim_token uuid)
 returns posthorn.leases language plpgsql as $$
 declare
   last_slot bigint;
@@ -144,24 +144,24 @@ begin
   end if;
   select x.* into l from posthorn.leases x
   where x.group_id = g.id and x.slot = free_slot and x.until is null order by x.attempt desc, x.id limit 1;
-  if cardinality(l.ids) <= claim_waiting.max_events then
+  if cardinality(l.ids) <= max_events then
     update posthorn.leases x
-    set node = claim_waiting.node, until = claim_waiting.until, token = claim_waiting.token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
+    set node = worker, until = deadline, token = claim_token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
     where x.id = l.id
     returning x.* into l;
     return l;
   end if;
-  update posthorn.leases x set ids = l.ids[claim_waiting.max_events + 1:] where x.id = l.id;
+  update posthorn.leases x set ids = l.ids[max_events + 1:] where x.id = l.id;
   insert into posthorn.leases (group_id, namespace_id, token, node, attempt, uncounted, until, ids, slot)
-  values (g.id, g.namespace_id, claim_waiting.token, claim_waiting.node, l.attempt + 1, l.uncounted,
-    claim_waiting.until, l.ids[1:claim_waiting.max_events], l.slot)
+  values (g.id, g.namespace_id, claim_token, worker, l.attempt + 1, l.uncounted,
+    deadline, l.ids[1:max_events], l.slot)
   returning * into l;
   return l;
 end $$;
 
 -- The first slot from a number on that has waiting events, none in flight and no retry. With offset 0 Postgres looks at
 -- one slot at a time; else it might join and read all retries.
-create or replace function posthorn.free_slot(group_id int, from_slot bigint)
+create or replace function posthorn.free_slot(group_no int, from_slot bigint)
 returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
 as $$
@@ -169,20 +169,20 @@ begin
   return (
     with recursive s (slot) as (
       (select l.slot from posthorn.leases l
-       where l.group_id = free_slot.group_id and l.until is null and l.slot >= free_slot.from_slot
+       where l.group_id = group_no and l.until is null and l.slot >= from_slot
        order by l.slot limit 1)
       union all
       select (select l.slot from posthorn.leases l
-        where l.group_id = free_slot.group_id and l.until is null and l.slot > s.slot
+        where l.group_id = group_no and l.until is null and l.slot > s.slot
         order by l.slot limit 1)
       from s where s.slot is not null
     )
     select s.slot from s
     where s.slot is not null
       and not exists (select from posthorn.leases l
-        where l.group_id = free_slot.group_id and l.slot = s.slot and l.until is not null offset 0)
+        where l.group_id = group_no and l.slot = s.slot and l.until is not null offset 0)
       and (select r.event_id from posthorn.retries r
-        where r.group_id = free_slot.group_id and r.slot = s.slot order by r.event_id desc limit 1) is null -- those that are done have lower ids
+        where r.group_id = group_no and r.slot = s.slot order by r.event_id desc limit 1) is null -- those that are done have lower ids
     limit 1);
 end $$;
 

@@ -24,18 +24,18 @@ return coalesce(in_flight.until, '-infinity') > '-infinity';
 
 -- Ends a lease and returns it; its events are done but for those in failures. Every lease that ends whole ends here,
 -- but for that of the fast path of take.
-create or replace function posthorn.end_lease(lease bigint, attempt int, failures jsonb default '[]')
+create or replace function posthorn.end_lease(lease bigint, attempt_no int, failures jsonb default '[]')
 returns posthorn.leases language plpgsql as $$
 declare
   l posthorn.leases;
 begin
   delete from posthorn.leases x
-  where x.id = end_lease.lease and x.attempt = end_lease.attempt and posthorn.in_flight(x.until)
+  where x.id = lease and x.attempt = attempt_no and posthorn.in_flight(x.until)
   returning x.* into l;
   if not found then
-    perform posthorn.raise_lease_lost(end_lease.lease, end_lease.attempt);
-  elsif end_lease.failures <> '[]' then
-    perform posthorn.settle_failures(l, end_lease.failures);
+    perform posthorn.raise_lease_lost(lease, attempt_no);
+  elsif failures <> '[]' then
+    perform posthorn.settle_failures(l, failures);
   end if;
   if l.retries then
     delete from posthorn.retries r where r.lease_id = l.id;
@@ -72,11 +72,11 @@ declare
   failed int;
   dead posthorn.death[];
 begin
-  perform posthorn.check_failures(settle_failures.failures);
+  perform posthorn.check_failures(failures);
   select x.* into g from posthorn.groups x where x.id = l.group_id;
   with judged as materialized (
     select distinct on (j.event, j.owed_to) j.* -- of repeated failures the last one counts
-    from posthorn.judged_failures(g, l, settle_failures.failures) with ordinality j
+    from posthorn.judged_failures(g, l, failures) with ordinality j
     order by j.event, j.owed_to, j.ordinality desc
   ), retried as (
     insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, event, story)
@@ -109,7 +109,7 @@ returns table (
   event bigint, owed_to text, tried int, dies boolean, released boolean, retry_in interval, reason text, error text, stack text, kept json
 ) language plpgsql stable as $$
 declare
-  held bigint[] := posthorn.leased_of(l, array(select distinct p.event from posthorn.parsed_failures(judged_failures.failures) p));
+  held bigint[] := posthorn.leased_of(l, array(select distinct p.event from posthorn.parsed_failures(failures) p));
   f record;
 begin
   for f in
@@ -118,7 +118,7 @@ begin
       h.id is not null and (r.event_id is not null or not l.retries) as is_held
     from (
       select x.*, coalesce(n.name, x.subscription) as meant -- name_now, in one look-up
-      from posthorn.parsed_failures(judged_failures.failures) with ordinality x
+      from posthorn.parsed_failures(failures) with ordinality x
       left join posthorn.former_names n on n.group_no = g.id and n.former = x.subscription
     ) p
     left join (select distinct i from unnest(held) i) h (id) on h.id = p.event

@@ -21,7 +21,6 @@ create or replace function posthorn.take(
 ) returns table (lease bigint, attempt int) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   session text := current_setting('posthorn.session', true);
   at timestamptz;
@@ -89,10 +88,10 @@ begin
         values (c.group_id, c.n + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
           c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos + take.max_events, c.blind - 1,
           c.seek_from, c.looked_at, c.retries_from);
-        insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since, claimed_at)
+        insert into posthorn.leases as l (group_id, namespace_id, token, node, until, base, target, lo, hi, since, claimed_at)
         values (c.group_id, home, take.token, take.node, at + take.lease_for, c.base, c.target,
           c.pos, c.pos + take.max_events, posthorn.reads_since(c, null), at)
-        returning id, attempt into take.lease, take.attempt;
+        returning l.id, l.attempt into take.lease, take.attempt;
         return next;
         return;
       end if;
@@ -136,7 +135,7 @@ end $$;
 -- The part of a claim that runs under the lock of the group. Workers call it often, so one statement reads all that it
 -- always needs. It reads after the lock is taken, because the group may have changed during the wait.
 create or replace function posthorn.take_next(
-  group_id int, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
+  group_no int, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
 ) returns posthorn.leases language plpgsql as $$
 declare
   now record;
@@ -156,16 +155,16 @@ begin
   select x as g, y.c, coalesce(pg_sequence_last_value('posthorn.event_id'), 0) as seq,
     k.clock_low, posthorn.is_verified(k) and exists (select from posthorn.uncrashed u where u.one) as verified,
     (select r.due_at from posthorn.retries r
-      where r.group_id = take_next.group_id and r.lease_id is null and r.slot is null
+      where r.group_id = group_no and r.lease_id is null and r.slot is null
         and r.due_at between posthorn.retries_from(y.c, at) and at
       order by r.due_at limit 1) as due_from
   into now
   from posthorn.groups x
   cross join lateral (select z as c from posthorn.cursors z where z.group_id = x.id order by z.n desc limit 1) y
   cross join posthorn.cluster k
-  where x.id = take_next.group_id and k.one;
+  where x.id = group_no and k.one;
   if not found then
-    perform posthorn.raise_no_group(take_next.group_id);
+    perform posthorn.raise_no_group(group_no);
   elsif not now.verified then
     perform posthorn.verify_cluster();
   end if;
@@ -175,18 +174,18 @@ begin
   if pg_current_xact_id_if_assigned() is null then
     sight.next := pg_current_xact_id();
   end if;
-  if take_next.settle_lease is not null then
-    _ := posthorn.end_lease(take_next.settle_lease, take_next.settle_attempt);
+  if settle_lease is not null then
+    _ := posthorn.end_lease(settle_lease, settle_attempt);
   end if;
   if g.paused then
     return null;
   end if;
 
-  until := at + take_next.lease_for;
+  until := at + lease_for;
   if posthorn.has_looked(c, at) is not true then
     looked := true;
     began := clock_timestamp();
-    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, at, until, take_next.token);
+    taken := posthorn.claim_expired(g, node, max_events, at, until, token);
     c.n := c.n + 1;
     select min(r.due_at) into now.due_from -- once more: claim_expired may have split a lease into retries
     from posthorn.retries r where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at;
@@ -201,7 +200,7 @@ begin
     c.blind := -1 - c.blind;
     c.n := c.n + 1;
   elsif taken.id is null and retries_due then
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, at, until, take_next.token, now.due_from);
+    taken := posthorn.claim_retries(g, node, max_events, at, until, token, now.due_from);
     retries_due := false;
     if taken.id is not null then
       c.blind := -1 - c.blind;
@@ -209,28 +208,28 @@ begin
     end if;
   end if;
   if taken.id is null and g.ordering = 'none' then
-    step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
+    step := posthorn.advance(c, g.namespace_id, max_events, sight, now.clock_low);
     if c.target is not null and step.ids is null and step.hi is null then -- an earlier target has ended: there may be events behind it
       c := step.c;
-      step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
+      step := posthorn.advance(c, g.namespace_id, max_events, sight, now.clock_low);
     end if;
     if step.ids is not null or step.hi is not null then
       insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since, claimed_at)
-      values (g.id, g.namespace_id, take_next.token, take_next.node, until, step.ids,
+      values (g.id, g.namespace_id, token, node, until, step.ids,
         c.base, coalesce((step.c).target, (step.c).base), step.lo, step.hi, step.since, at)
       returning id, attempt into taken.id, taken.attempt;
     end if;
     c := step.c;
   elsif taken.id is null then
-    step := posthorn.claim_slot(g, c, sight, now.clock_low, take_next.node, take_next.max_events, at, until, take_next.token);
+    step := posthorn.claim_slot(g, c, sight, now.clock_low, node, max_events, at, until, token);
     c := step.c;
     taken := step.taken;
   end if;
   if taken.id is null and retries_due then -- it was the turn of other events, and there are none
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, at, until, take_next.token, now.due_from);
+    taken := posthorn.claim_retries(g, node, max_events, at, until, token, now.due_from);
   end if;
   if taken.id is null and not looked then -- idle: look before the second has passed
-    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, at, until, take_next.token);
+    taken := posthorn.claim_expired(g, node, max_events, at, until, token);
     if taken.id is null and taken.until is not null then -- it has split a lease: the next claim looks from the beginning
       c.looked_at := null;
       c.n := c.n + 1;
@@ -292,17 +291,17 @@ begin
 end $$;
 
 -- Whether a claim of the group by its id may find events.
-create or replace function posthorn.is_unread(group_id int)
+create or replace function posthorn.is_unread(group_no int)
 returns boolean language plpgsql as $$
 declare
   between_targets boolean;
 begin
   select x.target is null into between_targets
-  from posthorn.cursors x where x.group_id = is_unread.group_id order by x.n desc limit 1;
+  from posthorn.cursors x where x.group_id = group_no order by x.n desc limit 1;
   if not found then
-    perform posthorn.raise_no_group(is_unread.group_id);
+    perform posthorn.raise_no_group(group_no);
   end if;
-  return not between_targets or (select posthorn.has_work(g) from posthorn.groups g where g.id = is_unread.group_id);
+  return not between_targets or (select posthorn.has_work(g) from posthorn.groups g where g.id = group_no);
 end $$;
 
 -- It takes no lock and no xid, so workers may ask often. Sometimes it is true without events, so that the cursor

@@ -120,10 +120,9 @@ begin
 end $$;
 
 -- Which of some jobs have tags with limits, and which tags.
-create or replace function posthorn.limited_jobs(namespace_id int, picked posthorn.picked_jobs)
+create or replace function posthorn.limited_jobs(ns int, picked posthorn.picked_jobs)
 returns posthorn.tagged_jobs language plpgsql as $$
 declare
-  ns constant int := limited_jobs.namespace_id;
   limited posthorn.tagged_jobs;
 begin
   select array_agg(o.id), array_agg(t) into limited
@@ -135,26 +134,24 @@ begin
 end $$;
 
 -- Whether limits allow all of some jobs.
-create or replace function posthorn.have_room(namespace_id int, limited posthorn.tagged_jobs, at timestamptz)
+create or replace function posthorn.have_room(ns int, limited posthorn.tagged_jobs, at timestamptz)
 returns boolean language plpgsql as $$
 begin
   return not exists (
     select from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w
-    join posthorn.job_limits l on l.namespace_id = have_room.namespace_id and l.tag = w.t
-    where w.jobs > posthorn.tag_room(l, have_room.at));
+    join posthorn.job_limits l on l.namespace_id = ns and l.tag = w.t
+    where w.jobs > posthorn.tag_room(l, at));
 end $$;
 
 -- Notes that jobs of limited tags run.
-create or replace function posthorn.occupy_tags(namespace_id int, limited posthorn.tagged_jobs, at timestamptz)
+create or replace function posthorn.occupy_tags(ns int, limited posthorn.tagged_jobs, at timestamptz)
 returns void language plpgsql as $$
-declare
-  ns constant int := occupy_tags.namespace_id;
 begin
   insert into posthorn.running_tags (namespace_id, tag, job)
   select ns, x.tag, x.job from unnest(limited.jobs, limited.tags) x (job, tag)
   on conflict do nothing; -- see free_lost_places
   insert into posthorn.job_starts (namespace_id, tag, at, jobs)
-  select ns, l.tag, occupy_tags.at, w.jobs
+  select ns, l.tag, at, w.jobs
   from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w
   join posthorn.job_limits l on l.namespace_id = ns and l.tag = w.t
   where l.period is not null;
@@ -162,10 +159,9 @@ end $$;
 
 -- The first of some picked jobs that their tags allow, up to a number; the others are parked, or return to ready_jobs.
 create or replace function posthorn.admit_jobs(
-  namespace_id int, picked posthorn.picked_jobs, limited text[], counts boolean, max_jobs int, at timestamptz
+  ns int, picked posthorn.picked_jobs, limited text[], counts boolean, max_jobs int, at timestamptz
 ) returns posthorn.picked_jobs language plpgsql as $$
 declare
-  ns constant int := admit_jobs.namespace_id;
   room jsonb;
   candidate record;
   barrier text;
@@ -175,15 +171,15 @@ declare
   barriers text[] := '{}';             -- of those left over; null: nothing holds it back
   spared text[] := '{}';               -- other tags of jobs that are parked
 begin
-  select jsonb_object_agg(l.tag, posthorn.tag_room(l, admit_jobs.at)) into room
-  from posthorn.job_limits l where l.namespace_id = ns and l.tag = any (limited) and admit_jobs.counts;
+  select jsonb_object_agg(l.tag, posthorn.tag_room(l, at)) into room
+  from posthorn.job_limits l where l.namespace_id = ns and l.tag = any (limited) and counts;
   for candidate in
     select p.id, p.attempt, array(select t from unnest(o.tags) t where t = any (limited)) as tags
     from unnest(picked.jobs, picked.attempts) with ordinality p (id, attempt, nth)
     cross join lateral posthorn.enqueued_job(ns, p.id, picked.first_month, picked.last_month) o
     order by p.nth
   loop
-    passed_over := coalesce(cardinality(admitted.jobs), 0) = admit_jobs.max_jobs or candidate.tags <> '{}' and not admit_jobs.counts;
+    passed_over := coalesce(cardinality(admitted.jobs), 0) = max_jobs or candidate.tags <> '{}' and not counts;
     -- A full tag without parked jobs is preferred, see claim_within_room.
     select t into barrier from unnest(candidate.tags) t where (room->>t)::int <= 0
     order by t = any (barriers) is true or exists (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = t offset 0) limit 1;
@@ -198,7 +194,7 @@ begin
     spared := spared || case when passed_over then '{}' else array_remove(candidate.tags, barrier) end;
   end loop;
   if left_over <> '{}' then
-    perform posthorn.park_jobs(picked, ns, left_over, barriers, admit_jobs.at);
+    perform posthorn.park_jobs(picked, ns, left_over, barriers, at);
   end if;
   perform posthorn.reopen_tags(ns, spared) where spared <> '{}';
   admitted.first_month := picked.first_month;
@@ -209,23 +205,21 @@ end $$;
 
 -- Takes picked jobs back, and keeps them until their barrier has room; a job without a barrier returns to ready_jobs.
 create or replace function posthorn.park_jobs(
-  picked posthorn.picked_jobs, namespace_id int, jobs bigint[], barriers text[], at timestamptz
+  picked posthorn.picked_jobs, ns int, jobs bigint[], barriers text[], at timestamptz
 ) returns void language plpgsql as $$
-declare
-  ns constant int := park_jobs.namespace_id;
 begin
-  delete from posthorn.running_jobs r where r.job = any (park_jobs.jobs);
+  delete from posthorn.running_jobs r where r.job = any (jobs);
   insert into posthorn.parked_jobs (namespace_id, rank, due_at, job, month, tag)
   select ns, -o.priority, coalesce(s.due_at, o.run_at), o.id, o.month, p.barrier
-  from unnest(park_jobs.jobs, park_jobs.barriers) p (job, barrier)
+  from unnest(jobs, barriers) p (job, barrier)
   cross join lateral posthorn.enqueued_job(ns, p.job, picked.first_month, picked.last_month) o
   left join posthorn.retried_jobs s on s.job between o.id and o.id -- see heartbeat_jobs
   where p.barrier is not null;
   perform posthorn.offer_jobs(array(
     select (o.id, ns, o.month)::posthorn.job_ref
-    from unnest(park_jobs.jobs, park_jobs.barriers) p (job, barrier)
+    from unnest(jobs, barriers) p (job, barrier)
     cross join lateral posthorn.enqueued_job(ns, p.job, picked.first_month, picked.last_month) o
-    where p.barrier is null), park_jobs.at) where array_position(park_jobs.barriers, null) is not null;
+    where p.barrier is null), at) where array_position(barriers, null) is not null;
   -- Where a period is the barrier, time opens it; where running jobs are, the end of one of them does.
-  perform posthorn.reopen_in_time(ns, park_jobs.barriers, park_jobs.at) where park_jobs.barriers <> '{}';
+  perform posthorn.reopen_in_time(ns, barriers, at) where barriers <> '{}';
 end $$;

@@ -210,7 +210,7 @@ comment on function posthorn.count_jobs_to_steer(text, text, text[], int) is
 -- jobs have no index by number: they are found among the jobs of all statuses, or, where they are rare among those, by
 -- reading all pending jobs.
 create or replace function posthorn.next_jobs(
-  namespace_id int, status text, tags text[], after bigint, last bigint, max_jobs int, out ids bigint[], out looked_to bigint
+  ns int, state text, labels text[], after bigint, last bigint, max_jobs int, out ids bigint[], out looked_to bigint
 ) language plpgsql stable
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
@@ -218,45 +218,45 @@ as $$
 declare
   most constant int := 5000;
 begin
-  if next_jobs.status = 'FAILED' then
-    next_jobs.ids := array(
+  if state = 'FAILED' then
+    ids := array(
       select f.job from posthorn.finished_jobs f
-      where f.namespace_id = next_jobs.namespace_id and f.status <> 'COMPLETED' and f.status = next_jobs.status
-        and f.job > next_jobs.after and f.job <= next_jobs.last
-        and (next_jobs.tags = '{}' or exists (
+      where f.namespace_id = ns and f.status <> 'COMPLETED' and f.status = state
+        and f.job > after and f.job <= last
+        and (labels = '{}' or exists (
           select from posthorn.enqueued_jobs o
-          where o.namespace_id = f.namespace_id and o.id = f.job and o.month = f.month and o.tags && next_jobs.tags))
-      order by f.namespace_id, f.status, f.job limit next_jobs.max_jobs);
-  elsif next_jobs.status = 'PROCESSING' then
-    next_jobs.ids := array(
+          where o.namespace_id = f.namespace_id and o.id = f.job and o.month = f.month and o.tags && labels))
+      order by f.namespace_id, f.status, f.job limit max_jobs);
+  elsif state = 'PROCESSING' then
+    ids := array(
       select r.job from posthorn.running_jobs r
-      where r.namespace_id = next_jobs.namespace_id and r.job > next_jobs.after and r.job <= next_jobs.last
-        and (next_jobs.tags = '{}' or exists (
+      where r.namespace_id = ns and r.job > after and r.job <= last
+        and (labels = '{}' or exists (
           select from posthorn.enqueued_jobs o
-          where o.namespace_id = r.namespace_id and o.id = r.job and o.month = r.month and o.tags && next_jobs.tags))
-      order by r.job limit next_jobs.max_jobs);
+          where o.namespace_id = r.namespace_id and o.id = r.job and o.month = r.month and o.tags && labels))
+      order by r.job limit max_jobs);
   else
-    next_jobs.ids := array(
+    ids := array(
       select o.id from (
         select x.id, x.month, x.tags from posthorn.enqueued_jobs x
-        where x.namespace_id = next_jobs.namespace_id and x.id > next_jobs.after and x.id <= next_jobs.last
+        where x.namespace_id = ns and x.id > after and x.id <= last
         order by x.namespace_id, x.id limit most) o
-      where (next_jobs.tags = '{}' or o.tags && next_jobs.tags)
+      where (labels = '{}' or o.tags && labels)
         and not exists (select from posthorn.running_jobs r where r.job = o.id)
         and not exists (select from posthorn.finished_jobs f where f.job = o.id and f.month = o.month)
-      order by o.id limit next_jobs.max_jobs);
-    if cardinality(next_jobs.ids) < next_jobs.max_jobs then
-      next_jobs.looked_to := (
+      order by o.id limit max_jobs);
+    if cardinality(ids) < max_jobs then
+      looked_to := (
         select x.id from posthorn.enqueued_jobs x
-        where x.namespace_id = next_jobs.namespace_id and x.id > next_jobs.after and x.id <= next_jobs.last
+        where x.namespace_id = ns and x.id > after and x.id <= last
         order by x.namespace_id, x.id offset most - 1 limit 1);
-      if next_jobs.ids = '{}' and next_jobs.looked_to is not null then
-        next_jobs.looked_to := null;
-        next_jobs.ids := array(
-          select j.id from posthorn.few_jobs(next_jobs.namespace_id, 'PENDING', next_jobs.tags, null) j
-          where j.id > next_jobs.after and j.id <= next_jobs.last order by j.id limit next_jobs.max_jobs);
+      if ids = '{}' and looked_to is not null then
+        looked_to := null;
+        ids := array(
+          select j.id from posthorn.few_jobs(ns, 'PENDING', labels, null) j
+          where j.id > after and j.id <= last order by j.id limit max_jobs);
       end if;
     end if;
   end if;
-  next_jobs.looked_to := coalesce(next_jobs.looked_to, next_jobs.ids[cardinality(next_jobs.ids)]);
+  looked_to := coalesce(looked_to, ids[cardinality(ids)]);
 end $$;

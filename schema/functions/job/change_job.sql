@@ -66,16 +66,16 @@ declare
 begin
   perform posthorn.commit_firmly();
   loop
-    status := posthorn.job_status(withdraw_pending_job.job, withdraw_pending_job.namespace);
+    status := posthorn.job_status(job, namespace);
     if status <> 'PENDING' then
-      raise exception 'job % is %: only jobs that are PENDING can be %', withdraw_pending_job.job, status, withdraw_pending_job.change
+      raise exception 'job % is %: only jobs that are PENDING can be %', job, status, change
         using errcode = 'PH002', hint = case status when 'PROCESSING' then 'Cancel it, or reset it first: then its worker loses it.'
           else 'A finished job stays as it is. Enqueue another one.' end;
     end if;
     select x.* into o
     from posthorn.namespaces n
     cross join lateral (
-      select y.* from posthorn.enqueued_jobs y where y.namespace_id = n.id and y.id = withdraw_pending_job.job limit 1) x;
+      select y.* from posthorn.enqueued_jobs y where y.namespace_id = n.id and y.id = job limit 1) x;
     exit when (posthorn.withdraw_job(o)).job is not null; -- otherwise another transaction was quicker: look again
   end loop;
   return o;

@@ -35,7 +35,7 @@ comment on function posthorn.claim_jobs(text, text, text[], int, interval) is
 
 -- Moves jobs from ready_jobs to running_jobs for a worker. The functions that each claim calls have no settings of
 -- their own: settings would cost more than their work, and those of claim_jobs hold for them.
-create or replace function posthorn.pick_jobs(namespace text, worker text, tags text[], max_jobs int, lease_for interval)
+create or replace function posthorn.pick_jobs(namespace_name text, worker text, tags text[], max_jobs int, lease_for interval)
 returns posthorn.picked_jobs language plpgsql as $$
 declare
   c posthorn.job_claim;
@@ -46,20 +46,20 @@ declare
   alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
   _ text; -- an assignment costs less than a perform
 begin
-  if (posthorn.is_name(pick_jobs.worker) and pick_jobs.max_jobs between 1 and 10000
-    and pick_jobs.lease_for between '1 second' and '1 day') is not true
+  if (posthorn.is_name(worker) and max_jobs between 1 and 10000
+    and lease_for between '1 second' and '1 day') is not true
   then
-    _ := posthorn.check_claim(pick_jobs.worker, pick_jobs.max_jobs, pick_jobs.lease_for); -- raises
+    _ := posthorn.check_claim(worker, max_jobs, lease_for); -- raises
   end if;
-  labels := posthorn.job_tags(pick_jobs.tags); -- as an argument of ready_tags, that function would not be inlined
-  c := (null, posthorn.ready_tags(labels), pick_jobs.max_jobs, pick_jobs.worker, pick_jobs.lease_for,
+  labels := posthorn.job_tags(tags); -- as an argument of ready_tags, that function would not be inlined
+  c := (null, posthorn.ready_tags(labels), max_jobs, worker, lease_for,
     posthorn.now(), null);
   select n.id, exists (select from posthorn.job_hints h where h.namespace_id = n.id),
     exists (select from posthorn.job_limits l where l.namespace_id = n.id)
   into c.namespace_id, c.hinted, limited
-  from posthorn.namespaces n where n.namespace = pick_jobs.namespace;
+  from posthorn.namespaces n where n.namespace = namespace_name;
   if not found then
-    _ := posthorn.namespace_id(pick_jobs.namespace); -- raises
+    _ := posthorn.namespace_id(namespace_name); -- raises
   end if;
   if limited then
     if alone and posthorn.wants_limited_jobs(c) then
@@ -173,14 +173,14 @@ end $$;
 -- than to read it. Each row is locked in the order of the index, and no more than are needed. A place that was not
 -- locked stays that of its row all the same: while the caller's statement runs, no vacuum removes a row that it could
 -- see when it began.
-create or replace function posthorn.find_heads(c posthorn.job_claim, tag text, in_turn boolean, unlocked boolean)
+create or replace function posthorn.find_heads(c posthorn.job_claim, label text, in_turn boolean, unlocked boolean)
 returns tid[] language plpgsql as $$
 declare
   hint posthorn.job_hints;
 begin
   if c.hinted then
     select x.* into hint from posthorn.job_hints x
-    where x.namespace_id = c.namespace_id and x.tag = find_heads.tag order by x.n desc limit 1;
+    where x.namespace_id = c.namespace_id and x.tag = label order by x.n desc limit 1;
     if hint.until <= clock_timestamp() then
       hint := null;
     end if;
@@ -189,16 +189,16 @@ begin
     select l.place
     from (
       select case
-          when h.free and find_heads.unlocked then h.ctid
+          when h.free and unlocked then h.ctid
           when h.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = h.ctid for update skip locked)
           else posthorn.lock_ready_job(c.namespace_id, h.rank, h.due_at, h.job, h.month)
         end as place
       from (
         select r.ctid, r.rank, r.due_at, r.job, r.month, r.plain, r.plain and r.xmax = '0'::xid as free
         from posthorn.ready_jobs r
-        where r.namespace_id = c.namespace_id and r.tag = find_heads.tag
+        where r.namespace_id = c.namespace_id and r.tag = label
           and (r.rank, r.due_at, r.job) >= (coalesce(hint.rank, -2147483648), coalesce(hint.due_at, '-infinity'), coalesce(hint.job, 0))
-          and (find_heads.in_turn or r.xmax = '0'::xid)
+          and (in_turn or r.xmax = '0'::xid)
         order by r.rank, r.due_at, r.job offset 0) h
       offset 0) l
     where l.place is not null
@@ -227,14 +227,14 @@ begin
         from posthorn.ready_jobs r
         where r.namespace_id = c.namespace_id and r.tag = t.tag
           and (r.rank, r.due_at, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.due_at, '-infinity'), coalesce(s.job, 0))
-          and (merge_heads.in_turn or r.xmax = '0'::xid)
+          and (in_turn or r.xmax = '0'::xid)
         order by r.rank, r.due_at, r.job limit heads) h
     )
     select array(
       select l.place
       from (
         select case
-            when d.free and merge_heads.unlocked then d.place
+            when d.free and unlocked then d.place
             when d.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = d.place for update skip locked)
             else posthorn.lock_ready_job(c.namespace_id, d.rank, d.due_at, d.job, d.month)
           end as place
@@ -260,7 +260,7 @@ declare
 begin
   with gone as (
     delete from posthorn.ready_jobs r
-    where r.ctid = any (take_places.places)
+    where r.ctid = any (places)
     returning r.job, r.rank, r.due_at, r.month, r.attempt, r.plain
   ), lease as (
     insert into posthorn.running_jobs (job, picked_at, picked_log, seen_at, lease_until, lease_for, namespace_id, month, attempt, worker)
@@ -283,7 +283,7 @@ return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b
 
 -- Locks the row that decides which claim has a job with several tags or a unique key; null if another transaction has
 -- it.
-create or replace function posthorn.lock_ready_job(namespace_id int, rank int, due_at timestamptz, job bigint, month date)
+create or replace function posthorn.lock_ready_job(ns int, job_rank int, due timestamptz, job_id bigint, job_month date)
 returns tid language plpgsql as $$
 declare
   first_tag text;
@@ -292,13 +292,13 @@ declare
 begin
   select coalesce(o.tags[1], ''), o.unique_key into first_tag, unique_key
   from posthorn.enqueued_jobs o
-  where o.namespace_id = lock_ready_job.namespace_id and o.id = lock_ready_job.job and o.month = lock_ready_job.month;
+  where o.namespace_id = ns and o.id = job_id and o.month = job_month;
   select r.ctid into place
   from posthorn.ready_jobs r
-  where r.namespace_id = lock_ready_job.namespace_id and r.tag = first_tag and r.rank = lock_ready_job.rank
-    and r.due_at = lock_ready_job.due_at and r.job = lock_ready_job.job
+  where r.namespace_id = ns and r.tag = first_tag and r.rank = job_rank
+    and r.due_at = due and r.job = job_id
   for update skip locked;
-  if unique_key is not null and not posthorn.lock_job_key(lock_ready_job.namespace_id, unique_key, lock_ready_job.job) then
+  if unique_key is not null and not posthorn.lock_job_key(ns, unique_key, job_id) then
     return null;
   end if;
   return place;
@@ -370,13 +370,13 @@ $$;
 
 -- Locks the row of a job's unique key; false if another transaction has locked it. A caller of enqueue that was given
 -- the id of this job holds the row, see keep_job_key.
-create or replace function posthorn.lock_job_key(namespace_id int, unique_key text, job bigint)
+create or replace function posthorn.lock_job_key(ns int, key text, job_id bigint)
 returns boolean language plpgsql as $$
 begin
   perform from posthorn.job_keys k
-  where k.namespace_id = lock_job_key.namespace_id and k.unique_key = lock_job_key.unique_key and k.job = lock_job_key.job
+  where k.namespace_id = ns and k.unique_key = key and k.job = job_id
   for update skip locked;
   return found or not exists (
     select from posthorn.job_keys k
-    where k.namespace_id = lock_job_key.namespace_id and k.unique_key = lock_job_key.unique_key and k.job = lock_job_key.job);
+    where k.namespace_id = ns and k.unique_key = key and k.job = job_id);
 end $$;

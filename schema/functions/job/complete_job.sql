@@ -15,7 +15,6 @@ create or replace function posthorn.complete_job(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
   held posthorn.running_jobs;
@@ -33,14 +32,14 @@ begin
   if not found then
     return posthorn.recorded(complete_job.job, complete_job.worker, 'COMPLETED', complete_job.attempt, complete_job.namespace);
   end if;
-  insert into posthorn.finished_jobs (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
+  insert into posthorn.finished_jobs as f (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
     retry_count, status, worker, started_at, started_log, execution_time_ms, status_code, progress, result)
   values (held.job, greatest(at, held.picked_at, held.started_at), held.picked_at, held.picked_log, nextval('posthorn.job_log_id'), held.namespace_id, held.month, held.attempt,
     coalesce((select s.retry_count from posthorn.retried_jobs s where s.job = held.job), 0), 'COMPLETED', held.worker,
     held.started_at, held.started_log, complete_job.execution_time_ms, complete_job.status_code,
     coalesce(held.progress, case when held.attempt > 1 then (select s.progress from posthorn.retried_jobs s where s.job = held.job) end),
     complete_job.result)
-  returning completed_log, job, worker, status, attempt, status_code, execution_time_ms, finished_at, false
+  returning f.completed_log, f.job, f.worker, f.status, f.attempt, f.status_code, f.execution_time_ms, f.finished_at, false
   into report.log_id, report.event_id, report.worker_id, report.action, report.attempt, report.status_code,
     report.execution_time_ms, report.created_at, report.repeated;
   if held.attempt > 1 then
@@ -112,33 +111,33 @@ comment on function posthorn.complete_jobs(text, bigint[], int[], bigint[]) is
   'consumer: Finishes jobs that a worker has done, and returns those that it held; complete_job tells about the others.';
 
 -- The entry that a worker recorded last for a job, if its action is the same; raises an error otherwise.
-create or replace function posthorn.recorded(job bigint, worker text, action text, attempt int, namespace text)
+create or replace function posthorn.recorded(job_id bigint, worker text, action text, attempt_no int, namespace text)
 returns posthorn.job_report language plpgsql stable as $$
 declare
   report posthorn.job_report;
   holder posthorn.running_jobs;
-  status text := posthorn.job_status(recorded.job, recorded.namespace); -- raises if there is no such job
+  status text := posthorn.job_status(job_id, namespace); -- raises if there is no such job
 begin
-  perform posthorn.check_name(recorded.worker, 'worker', 'Use the one that claimed the job.');
-  select r.* into holder from posthorn.running_jobs r where r.job = recorded.job;
+  perform posthorn.check_name(worker, 'worker', 'Use the one that claimed the job.');
+  select r.* into holder from posthorn.running_jobs r where r.job = job_id;
   select l.id, l.event_id, l.worker_id, l.action, l.attempt, l.status_code, l.error_message, l.execution_time_ms,
     l.next_retry_at is not null, l.next_retry_at, l.retry_count, j.max_retries, l.created_at, true
   into report
   from posthorn.job_log l join posthorn.jobs j on j.id = l.event_id
-  where l.event_id = recorded.job and l.worker_id = recorded.worker and l.action <> 'STARTED'
-    and (recorded.attempt is null or l.attempt = recorded.attempt)
+  where l.event_id = job_id and l.worker_id = worker and l.action <> 'STARTED'
+    and (attempt_no is null or l.attempt = attempt_no)
   order by l.id desc limit 1;
-  if report.action = recorded.action then
+  if report.action = action then
     return report;
   end if;
-  if holder.worker = recorded.worker then
-    raise exception 'job % is at attempt %, not %', recorded.job, holder.attempt, recorded.attempt
+  if holder.worker = worker then
+    raise exception 'job % is at attempt %, not %', job_id, holder.attempt, attempt_no
       using errcode = 'PH003', hint = 'An earlier attempt has ended: drop its work. The later attempt has the job.';
   elsif holder.job is not null then
-    raise exception 'job % is not held by %: another worker has it', recorded.job, recorded.worker
+    raise exception 'job % is not held by %: another worker has it', job_id, worker
       using errcode = 'PH003', hint = 'Its lease passed, or it was reset. Drop the work, and claim another job.';
   end if;
-  raise exception 'job % is not held by %: it is %', recorded.job, recorded.worker, status
+  raise exception 'job % is not held by %: it is %', job_id, worker, status
     using errcode = 'PH003', hint = 'If the worker had the job, it has lost it: drop the work. Claim a job before you report on it.';
 end $$;
 

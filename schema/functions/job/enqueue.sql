@@ -152,22 +152,21 @@ end $$;
 -- stays locked until the caller commits, so that the job which is returned is not claimed before: its worker must see
 -- the rows that the caller wrote.
 create or replace function posthorn.keep_job_key(
-  namespace_id int, unique_key text, new_id bigint, at timestamptz, unique_for interval
+  ns int, key text, new_id bigint, at timestamptz, unique_for interval
 ) returns bigint language plpgsql as $$
-#variable_conflict use_column
 declare
   known bigint;
 begin
-  perform posthorn.check_name(keep_job_key.unique_key, 'unique_key', 'Use the id of the entity that the job is about, or a hash of it.');
-  if (keep_job_key.unique_for is null or keep_job_key.unique_for between '1 second' and '10 years') is not true then
+  perform posthorn.check_name(key, 'unique_key', 'Use the id of the entity that the job is about, or a hash of it.');
+  if (unique_for is null or unique_for between '1 second' and '10 years') is not true then
     raise exception 'unique_for must be from a second to 10 years'
       using errcode = 'PH004', hint = 'Leave it out: the key is then in use while the job is pending.';
   end if;
   insert into posthorn.job_keys as k (namespace_id, unique_key, job, expires_at)
-  values (keep_job_key.namespace_id, keep_job_key.unique_key, keep_job_key.new_id, keep_job_key.at + keep_job_key.unique_for)
+  values (ns, key, new_id, at + unique_for)
   on conflict (namespace_id, unique_key) do update
-    set job = case when k.expires_at <= keep_job_key.at then excluded.job else k.job end,
-        expires_at = case when k.expires_at <= keep_job_key.at then excluded.expires_at else k.expires_at end
+    set job = case when k.expires_at <= at then excluded.job else k.job end,
+        expires_at = case when k.expires_at <= at then excluded.expires_at else k.expires_at end
   returning k.job into known;
   return known;
 end $$;
@@ -334,17 +333,17 @@ as $$
 begin
   with job as materialized (
     select o.*, coalesce(s.due_at, o.run_at) as due_at, coalesce(s.attempt, 0) as attempt
-    from unnest(offer_jobs.jobs) p
+    from unnest(jobs) p
     cross join lateral posthorn.enqueued_job(p.namespace_id, p.id, p.month, p.month) o
     left join posthorn.retried_jobs s on s.job between p.id and p.id -- see heartbeat_jobs
   ), later as (
     insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
-    select j.due_at, j.id, j.namespace_id, j.month from job j where j.due_at > offer_jobs.at
+    select j.due_at, j.id, j.namespace_id, j.month from job j where j.due_at > at
   )
   insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
   select j.namespace_id, -j.priority, j.due_at, j.id, j.month, j.attempt, posthorn.is_plain(j.tags, j.unique_key), t
   from job j, unnest(posthorn.ready_tags(j.tags)) t
-  where j.due_at <= offer_jobs.at;
+  where j.due_at <= at;
   if found then
     perform nextval('posthorn.job_news');
   end if;

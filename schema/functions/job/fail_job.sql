@@ -75,10 +75,10 @@ begin
   delete from posthorn.running_jobs r
   where r.job = report.event_id and r.worker = report.worker_id
     and (report.attempt is null or r.attempt = report.attempt)
-    and (end_attempt.namespace is null or r.namespace_id = posthorn.namespace_id(end_attempt.namespace))
+    and (namespace is null or r.namespace_id = posthorn.namespace_id(namespace))
   returning r.* into held;
   if not found then
-    return posthorn.recorded(report.event_id, report.worker_id, report.action, report.attempt, end_attempt.namespace);
+    return posthorn.recorded(report.event_id, report.worker_id, report.action, report.attempt, namespace);
   end if;
   at := greatest(posthorn.now(), held.picked_at, held.started_at);
   perform posthorn.end_attempts(array[held], at);
@@ -87,11 +87,11 @@ begin
   update posthorn.retried_jobs s
   set retry_count = s.retry_count + failed::int, next_retry_at = at + d.delay, due_at = at + d.delay
   from (
-    select coalesce(end_attempt.retry_in, o.retry_delays[least(x.retry_count + 1, cardinality(o.retry_delays))], '5 minutes') as delay
+    select coalesce(retry_in, o.retry_delays[least(x.retry_count + 1, cardinality(o.retry_delays))], '5 minutes') as delay
     from posthorn.retried_jobs x where x.job = held.job) d
   where s.job = held.job
   returning s.* into tried;
-  if failed and (end_attempt.permanent or tried.retry_count >= o.max_retries) then
+  if failed and (permanent or tried.retry_count >= o.max_retries) then
     perform posthorn.finish_jobs(array[held], 'FAILED', report.error_message, at);
     tried.next_retry_at := null;
   else
@@ -100,7 +100,7 @@ begin
   insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, status_code, execution_time_ms, retry_count,
     next_retry_at, error_message, reason, created_at)
   values (held.job, held.worker, report.action, held.attempt, report.status_code, report.execution_time_ms, tried.retry_count,
-    tried.next_retry_at, report.error_message, end_attempt.reason, at)
+    tried.next_retry_at, report.error_message, reason, at)
   returning id into report.log_id;
   if exists (select from posthorn.running_tags x where x.job = held.job) then
     perform posthorn.release_tags(array[held.job]);

@@ -59,15 +59,15 @@ language plpgsql
 as $$
 declare
   most constant int := 10000;
-  suffix text := to_char(drop_jobs.month, 'YYYYMM');
+  suffix text := to_char(month, 'YYYYMM');
   parent text;
   id text;
   kept bigint[];
 begin
-  kept := posthorn.kept_jobs(drop_jobs.month, drop_jobs.keep, most + 1);
+  kept := posthorn.kept_jobs(month, keep, most + 1);
   if cardinality(kept) <= most then
     lock table posthorn.enqueued_jobs, posthorn.finished_jobs, posthorn.saved_steps in access exclusive mode;
-    kept := posthorn.kept_jobs(drop_jobs.month, drop_jobs.keep, most + 1);
+    kept := posthorn.kept_jobs(month, keep, most + 1);
   end if;
   if cardinality(kept) > most then
     action := 'postponed';
@@ -195,14 +195,14 @@ $$;
 
 -- Frees places of a limited tag whose jobs do not run. Under the lock of limits, so that no claim is just taking such a
 -- job again.
-create or replace function posthorn.free_lost_places(namespace_id int, tag text)
+create or replace function posthorn.free_lost_places(ns int, label text)
 returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 begin
-  if posthorn.try_job_limits(free_lost_places.namespace_id, 1) then
+  if posthorn.try_job_limits(ns, 1) then
     delete from posthorn.running_tags r
-    where r.namespace_id = free_lost_places.namespace_id and r.tag = free_lost_places.tag
-      and r.job = any (array(select x.job from posthorn.lost_places(free_lost_places.namespace_id, free_lost_places.tag) x));
+    where r.namespace_id = ns and r.tag = label
+      and r.job = any (array(select x.job from posthorn.lost_places(ns, label) x));
   end if;
 end $$;

@@ -11,7 +11,7 @@ begin
     delete from posthorn.running_tags r
     where r.ctid = any (array(
       select x.ctid
-      from unnest(release_tags.jobs) j
+      from unnest(jobs) j
       cross join lateral (select y.ctid from posthorn.running_tags y where y.job = j offset 0) x)) -- see enqueued_job
     returning r.namespace_id, r.tag
   )
@@ -36,21 +36,20 @@ as $$
 $$;
 
 -- Puts parked jobs back whose tags may have room. The caller holds the lock of limits.
-create or replace function posthorn.open_job_tags(namespace_id int, at timestamptz)
+create or replace function posthorn.open_job_tags(ns int, moment timestamptz)
 returns void language plpgsql as $$
 declare
-  ns constant int := open_job_tags.namespace_id;
   tags text[];
 begin
   with gone as (
     delete from posthorn.job_openings o
     where o.ctid = any (array(
       select x.ctid from posthorn.job_openings x
-      where x.namespace_id = ns and x.at <= open_job_tags.at order by x.at limit 100))
+      where x.namespace_id = ns and x.at <= moment order by x.at limit 100))
     returning o.tag
   )
   select array_agg(distinct g.tag) into tags from gone g;
-  perform posthorn.unpark_jobs(ns, t, 1000, open_job_tags.at)
+  perform posthorn.unpark_jobs(ns, t, 1000, moment)
   from unnest(tags) t
   where exists (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = t offset 0)
   order by t;
@@ -58,36 +57,35 @@ end $$;
 
 -- Puts the first of a tag's parked jobs back, as many as it has room for. A transaction that changes or ends a parked
 -- job has locked its row. The tag stays open then: the job may come back.
-create or replace function posthorn.unpark_jobs(namespace_id int, tag text, max_jobs int, at timestamptz)
+create or replace function posthorn.unpark_jobs(ns int, label text, max_jobs int, at timestamptz)
 returns void language plpgsql as $$
 declare
-  ns constant int := unpark_jobs.namespace_id;
   lim posthorn.job_limits;
   free int;
   back posthorn.job_ref[];
 begin
-  select l.* into lim from posthorn.job_limits l where l.namespace_id = ns and l.tag = unpark_jobs.tag;
-  free := coalesce(posthorn.tag_room(lim, unpark_jobs.at), 1000000);
+  select l.* into lim from posthorn.job_limits l where l.namespace_id = ns and l.tag = label;
+  free := coalesce(posthorn.tag_room(lim, at), 1000000);
   if free > 0 then
     with gone as (
       delete from posthorn.parked_jobs p
       where p.ctid = any (array(
         select x.ctid
         from posthorn.parked_jobs x
-        where x.namespace_id = ns and x.tag = unpark_jobs.tag
-        order by x.rank, x.due_at, x.job limit least(free, unpark_jobs.max_jobs) for update skip locked))
+        where x.namespace_id = ns and x.tag = label
+        order by x.rank, x.due_at, x.job limit least(free, max_jobs) for update skip locked))
       returning p.*
     )
     select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into back from gone g;
-    perform posthorn.offer_jobs(back, unpark_jobs.at);
+    perform posthorn.offer_jobs(back, at);
   end if;
   if coalesce(cardinality(back), 0) < free then
-    perform posthorn.reopen_tags(ns, array[unpark_jobs.tag]);
+    perform posthorn.reopen_tags(ns, array[label]);
   elsif lim.period is not null and lim.paused_at is null then
-    perform posthorn.reopen_in_time(ns, array[unpark_jobs.tag], unpark_jobs.at);
+    perform posthorn.reopen_in_time(ns, array[label], at);
   end if;
   if lim.paused_at is null and lim.max_running is null and lim.max_started is null then
-    perform posthorn.drop_empty_limit(ns, unpark_jobs.tag);
+    perform posthorn.drop_empty_limit(ns, label);
   end if;
 end $$;
 

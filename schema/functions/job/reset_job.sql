@@ -40,17 +40,17 @@ comment on function posthorn.reset_job(bigint, text, text) is
   'admin: Lets workers have a job at once that a worker has, that has failed for good or that waits for its next attempt, and returns its id; the worker is fenced out.';
 
 -- Takes a job that waits for its next attempt from where it waits, and makes it due; null if there is none.
-create or replace function posthorn.hasten_job(job bigint, at timestamptz)
+create or replace function posthorn.hasten_job(job_id bigint, at timestamptz)
 returns posthorn.running_jobs language plpgsql as $$
 declare
   tried posthorn.retried_jobs;
   held posthorn.running_jobs;
 begin
-  select s.* into tried from posthorn.retried_jobs s where s.job = hasten_job.job;
+  select s.* into tried from posthorn.retried_jobs s where s.job = job_id;
   delete from posthorn.waiting_jobs w where w.due_at = tried.due_at and w.job = tried.job
   returning w.job, w.namespace_id, w.month, tried.attempt into held.job, held.namespace_id, held.month, held.attempt;
   if found then
-    update posthorn.retried_jobs s set due_at = hasten_job.at, next_retry_at = null, expiries = 0, updated_at = hasten_job.at
+    update posthorn.retried_jobs s set due_at = at, next_retry_at = null, expiries = 0, updated_at = at
     where s.job = tried.job;
   end if;
   return held;

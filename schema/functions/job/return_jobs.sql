@@ -54,20 +54,20 @@ as $$
 declare
   due posthorn.job_ref[];
 begin
-  promote_jobs.at := coalesce(promote_jobs.at, posthorn.now());
-  if not exists (select from posthorn.waiting_jobs w where w.due_at <= promote_jobs.at) then
+  at := coalesce(at, posthorn.now());
+  if not exists (select from posthorn.waiting_jobs w where w.due_at <= at) then
     return 0;
   end if;
   with gone as (
     delete from posthorn.waiting_jobs w
     where w.ctid = any (array(
       select x.ctid from posthorn.waiting_jobs x
-      where x.due_at <= promote_jobs.at
-      order by x.due_at, x.job limit promote_jobs.max_jobs for update skip locked))
+      where x.due_at <= at
+      order by x.due_at, x.job limit max_jobs for update skip locked))
     returning w.*
   )
   select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into due from gone g;
-  perform posthorn.offer_jobs(due, promote_jobs.at);
+  perform posthorn.offer_jobs(due, at);
   return coalesce(cardinality(due), 0);
 end $$;
 
@@ -82,30 +82,30 @@ declare
   lost posthorn.running_jobs[];
   hopeless posthorn.running_jobs[];
 begin
-  expire_jobs.at := coalesce(expire_jobs.at, posthorn.now());
-  if not exists (select from posthorn.running_jobs r where r.lease_until <= expire_jobs.at) then
+  at := coalesce(at, posthorn.now());
+  if not exists (select from posthorn.running_jobs r where r.lease_until <= at) then
     return 0;
   end if;
   with gone as (
     delete from posthorn.running_jobs d
     where d.ctid = any (array(
       select x.ctid from posthorn.running_jobs x
-      where x.lease_until <= expire_jobs.at
-      order by x.lease_until limit expire_jobs.max_jobs for update skip locked))
+      where x.lease_until <= at
+      order by x.lease_until limit max_jobs for update skip locked))
     returning d.*
   )
   select array_agg(g::posthorn.running_jobs order by g.job) into lost from gone g;
   if lost is null then
     return 0;
   end if;
-  perform posthorn.end_attempts(lost, expire_jobs.at);
+  perform posthorn.end_attempts(lost, at);
   insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, created_at)
-  select l.job, l.worker, 'EXPIRED', l.attempt, expire_jobs.at from unnest(lost) l;
+  select l.job, l.worker, 'EXPIRED', l.attempt, at from unnest(lost) l;
   update posthorn.retried_jobs s set expiries = s.expiries + 1 where s.job = any (array(select l.job from unnest(lost) l));
   with failed as (
     insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, retry_count, error_message, created_at)
     select l.job, l.worker, 'FAILED', l.attempt, s.retry_count,
-      format('its worker went silent, %s times so far: the job may be what ends them', s.expiries), expire_jobs.at
+      format('its worker went silent, %s times so far: the job may be what ends them', s.expiries), at
     from unnest(lost) l
     cross join lateral posthorn.enqueued_job(l.namespace_id, l.job, l.month, l.month) o
     join posthorn.retried_jobs s on s.job between l.job and l.job -- see heartbeat_jobs
@@ -115,8 +115,8 @@ begin
   select array_agg(l) filter (where f.event_id is not null), array_agg(l) filter (where f.event_id is null)
   into hopeless, lost
   from unnest(lost) l left join failed f on f.event_id = l.job;
-  perform posthorn.finish_jobs(hopeless, 'FAILED', 'its worker went silent again and again', expire_jobs.at);
-  perform posthorn.offer_jobs(posthorn.job_refs(lost), expire_jobs.at);
+  perform posthorn.finish_jobs(hopeless, 'FAILED', 'its worker went silent again and again', at);
+  perform posthorn.offer_jobs(posthorn.job_refs(lost), at);
   lost := lost || hopeless;
   perform posthorn.release_tags(array(select l.job from unnest(lost) l));
   return cardinality(lost);

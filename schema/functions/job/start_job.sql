@@ -47,19 +47,18 @@ end $$;
 comment on function posthorn.heartbeat_job(bigint, text, int, interval, json, text) is
   'consumer: Extends the lease of a worker on its job, by the length of the claim unless lease_for is given, notes its progress, and returns the new deadline.';
 
--- The row of a job that a worker has, locked. The row of a job that a worker has, locked; an error if it does not have
--- it.
-create or replace function posthorn.hold_job(job bigint, worker text, attempt int, namespace text)
+-- The row of a job that a worker has, locked; an error if it does not have it.
+create or replace function posthorn.hold_job(job_id bigint, holder text, attempt_no int, namespace text)
 returns posthorn.running_jobs language plpgsql as $$
 declare
   held posthorn.running_jobs;
 begin
   select r.* into held from posthorn.running_jobs r
-  where r.job = hold_job.job and r.worker = hold_job.worker and (hold_job.attempt is null or r.attempt = hold_job.attempt)
-    and (hold_job.namespace is null or r.namespace_id = posthorn.namespace_id(hold_job.namespace))
+  where r.job = job_id and r.worker = holder and (attempt_no is null or r.attempt = attempt_no)
+    and (namespace is null or r.namespace_id = posthorn.namespace_id(namespace))
   for no key update;
   if not found then
-    perform posthorn.recorded(hold_job.job, hold_job.worker, '', hold_job.attempt, hold_job.namespace);
+    perform posthorn.recorded(job_id, holder, '', attempt_no, namespace);
   end if;
   return held;
 end $$;

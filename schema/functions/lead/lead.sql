@@ -1,37 +1,37 @@
--- Takes a lead that is free or the owner's own, or renews it with an epoch. Leads of relays and of webhooks go with the
--- leases of their groups: a new leader makes those in flight available again, in their order; renewing a lead extends
--- those that the process holds.
+-- Takes a lead that is free or the candidate's own, or renews it with an epoch. Leads of relays and of webhooks go with
+-- the leases of their groups: a new leader makes those in flight available again, in their order; renewing a lead
+-- extends those that the process holds.
 create or replace function posthorn.lead(
-  kind text, id bigint, owner text, lease_for interval, epoch bigint,
+  lead_kind text, lead_id bigint, candidate text, duration interval, epoch bigint,
   out term bigint, out leader text, out lead_until timestamptz
 ) language plpgsql as $$
 declare
   l posthorn.leads;
   at timestamptz := posthorn.now();
 begin
-  perform posthorn.check_candidate(lead.kind, lead.owner);
-  perform posthorn.check_claim(1, lead.lease_for, gen_random_uuid());
-  select x.* into l from posthorn.leads x where x.kind = lead.kind and x.id = lead.id;
-  if lead.epoch is null and l.owner <> lead.owner and l.until > at then
-    lead.leader := l.owner; -- the usual case for processes that stand by: without a lock
-    lead.lead_until := l.until;
+  perform posthorn.check_candidate(lead_kind, candidate);
+  perform posthorn.check_claim(1, duration, gen_random_uuid());
+  select x.* into l from posthorn.leads x where x.kind = lead_kind and x.id = lead_id;
+  if epoch is null and l.owner <> candidate and l.until > at then
+    leader := l.owner; -- the usual case for processes that stand by: without a lock
+    lead_until := l.until;
     return;
-  elsif lead.epoch is null then
-    perform posthorn.change_lead(lead.kind, lead.id::int);
+  elsif epoch is null then
+    perform posthorn.change_lead(lead_kind, lead_id::int);
   else
-    perform posthorn.lock_group(lead.id::int) where lead.kind <> 'import';
-    perform posthorn.hold(lead.kind, lead.id, lead.owner, lead.epoch);
+    perform posthorn.lock_group(lead_id::int) where lead_kind <> 'import';
+    perform posthorn.hold(lead_kind, lead_id, candidate, epoch);
   end if;
-  select x.* into l from posthorn.leads x where x.kind = lead.kind and x.id = lead.id;
+  select x.* into l from posthorn.leads x where x.kind = lead_kind and x.id = lead_id;
   if not found then
-    raise exception '% % does not exist', case lead.kind when 'import' then 'import' else 'group' end, coalesce(lead.id::text, 'null')
+    raise exception '% % does not exist', case lead_kind when 'import' then 'import' else 'group' end, coalesce(lead_id::text, 'null')
       using errcode = 'PH001', hint = 'It was deleted, or is of another kind. Defining it returns its id.';
-  elsif lead.epoch is not null then
-    update posthorn.leases x set until = at + lead.lease_for
-    where lead.kind <> 'import' and x.group_id = l.id and x.node = lead.owner and x.until is not null;
-  elsif l.owner <> lead.owner and l.until > at then
-    lead.leader := l.owner;
-    lead.lead_until := l.until;
+  elsif epoch is not null then
+    update posthorn.leases x set until = at + duration
+    where lead_kind <> 'import' and x.group_id = l.id and x.node = candidate and x.until is not null;
+  elsif l.owner <> candidate and l.until > at then
+    leader := l.owner;
+    lead_until := l.until;
     return;
   else
     l.epoch := l.epoch + 1;
@@ -39,10 +39,10 @@ begin
     perform posthorn.give_back(l.kind, l.id);
   end if;
   update posthorn.leads x
-  set owner = lead.owner, until = at + lead.lease_for, epoch = l.epoch, uncrashed = l.uncrashed, updated_at = at,
-    led_since = case when x.owner = lead.owner then x.led_since else at end
+  set owner = candidate, until = at + duration, epoch = l.epoch, uncrashed = l.uncrashed, updated_at = at,
+    led_since = case when x.owner = candidate then x.led_since else at end
   where x.kind = l.kind and x.id = l.id
-  returning x.epoch, x.owner, x.until into lead.term, lead.leader, lead.lead_until;
+  returning x.epoch, x.owner, x.until into term, leader, lead_until;
 end $$;
 
 -- Refuses the name of a process that is not as the kind of lead asks.
@@ -75,20 +75,20 @@ return case kind when 'import' then posthorn.lock_class('import') else posthorn.
 -- A crash may undo the last settlements, since they do not wait for the disk. A process that went on leading would
 -- never return to these windows, or to events that they had set aside. So its lead ends, and the next one begins with
 -- the windows that are left.
-create or replace function posthorn.hold(kind text, id bigint, owner text, epoch bigint)
+create or replace function posthorn.hold(lead_kind text, lead_id bigint, owner text, epoch bigint)
 returns void language plpgsql as $$
 declare
   l posthorn.leads;
 begin
-  perform pg_advisory_xact_lock_shared(posthorn.lead_class(hold.kind), hold.id::int);
-  select x.* into l from posthorn.leads x where x.kind = hold.kind and x.id = hold.id;
-  if (l.owner, l.epoch, l.uncrashed) is distinct from (hold.owner, hold.epoch, (select u.id from posthorn.uncrashed u)) then
+  perform pg_advisory_xact_lock_shared(posthorn.lead_class(lead_kind), lead_id::int);
+  select x.* into l from posthorn.leads x where x.kind = lead_kind and x.id = lead_id;
+  if (l.owner, l.epoch, l.uncrashed) is distinct from (owner, epoch, (select u.id from posthorn.uncrashed u)) then
     raise exception 'the lead of % (epoch %) is lost',
-        case hold.kind when 'webhooks' then 'the webhooks' else 'the ' || hold.kind end, coalesce(hold.epoch::text, 'null')
+        case lead_kind when 'webhooks' then 'the webhooks' else 'the ' || lead_kind end, coalesce(epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when l.id is null then 'It was deleted.'
-          when (l.owner, l.epoch) = (hold.owner, hold.epoch) then 'The database server has crashed, or was restored.'
-          when l.owner is null or l.owner = hold.owner then 'It was moved, changed, given back, or taken again.'
+          when (l.owner, l.epoch) = (owner, epoch) then 'The database server has crashed, or was restored.'
+          when l.owner is null or l.owner = owner then 'It was moved, changed, given back, or taken again.'
           else format('%s leads now.', l.owner) end,
         hint = 'Drop the work that was not recorded, and ask for the lead again.';
   end if;
@@ -110,16 +110,16 @@ returns void language sql as $$
 $$;
 
 -- Gives a lead back, so that another process leads at once; returns whether it was held.
-create or replace function posthorn.resign(kind text, id bigint, owner text, epoch bigint)
+create or replace function posthorn.resign(lead_kind text, lead_id bigint, leader text, term bigint)
 returns boolean language plpgsql as $$
 begin
-  perform posthorn.change_lead(resign.kind, resign.id::int);
+  perform posthorn.change_lead(lead_kind, lead_id::int);
   update posthorn.leads l set owner = null, until = null, led_since = null, epoch = l.epoch + 1, updated_at = posthorn.now()
-  where l.kind = resign.kind and l.id = resign.id and l.owner = resign.owner and l.epoch = resign.epoch;
+  where l.kind = lead_kind and l.id = lead_id and l.owner = leader and l.epoch = term;
   if not found then
     return false;
   end if;
-  perform posthorn.give_back(resign.kind, resign.id::int);
+  perform posthorn.give_back(lead_kind, lead_id::int);
   return true;
 end $$;
 

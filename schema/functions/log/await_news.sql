@@ -45,12 +45,12 @@ returns boolean language plpgsql stable as $$
 begin
   return exists (
       select from posthorn.events e
-      where e.xid >= pg_snapshot_xmax(has_arrived.seen) and e.xid < pg_snapshot_xmax(has_arrived.now)
-        and pg_visible_in_snapshot(e.xid, has_arrived.now))
-    or pg_snapshot_xmax(has_arrived.seen) <> pg_snapshot_xmin(has_arrived.seen) and exists (
+      where e.xid >= pg_snapshot_xmax(seen) and e.xid < pg_snapshot_xmax(now)
+        and pg_visible_in_snapshot(e.xid, now))
+    or pg_snapshot_xmax(seen) <> pg_snapshot_xmin(seen) and exists (
       select from posthorn.events e
       where e.xid = any (array(
-        select x from pg_snapshot_xip(has_arrived.seen) x where pg_visible_in_snapshot(x, has_arrived.now))));
+        select x from pg_snapshot_xip(seen) x where pg_visible_in_snapshot(x, now))));
 end $$;
 
 -- A snapshot that was just taken, with all transactions that are open. A snapshot does not list open transactions whose

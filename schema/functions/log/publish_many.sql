@@ -63,30 +63,30 @@ create or replace function posthorn.begin_batch(
   out ns int, out st bigint, out stream_ids bigint[]
 ) language plpgsql as $$
 declare
-  n int := cardinality(begin_batch.types);
+  n int := cardinality(types);
 begin
-  ns := posthorn.namespace_id(begin_batch.namespace);
+  ns := posthorn.namespace_id(namespace);
   perform posthorn.keep_memory();
-  if cardinality(begin_batch.payloads) is distinct from n
-    or n <> any (array[coalesce(cardinality(begin_batch.streams), n), coalesce(cardinality(begin_batch.keys), n),
-                       coalesce(cardinality(begin_batch.tags), n), coalesce(cardinality(begin_batch.metadata), n)])
+  if cardinality(payloads) is distinct from n
+    or n <> any (array[coalesce(cardinality(streams), n), coalesce(cardinality(keys), n),
+                       coalesce(cardinality(tags), n), coalesce(cardinality(metadata), n)])
   then
     raise exception 'the arrays of a batch must have one length'
       using errcode = 'PH004', hint = 'Give each message a type and a payload; leave out the arrays that you do not need.';
   end if;
-  perform posthorn.check_batch(begin_batch.types, begin_batch.payloads, begin_batch.keys, begin_batch.tags, begin_batch.metadata);
-  if begin_batch.metadata is not null then
-    perform posthorn.refuse_origin(m) from unnest(begin_batch.metadata) m where m::text ^@ '{"posthorn_origin":';
+  perform posthorn.check_batch(types, payloads, keys, tags, metadata);
+  if metadata is not null then
+    perform posthorn.refuse_origin(m) from unnest(metadata) m where m::text ^@ '{"posthorn_origin":';
   end if;
   perform posthorn.commit_firmly();
-  if begin_batch.streams is null then -- the stream default cannot be confidential
-    st := posthorn.stream_id(begin_batch.namespace, 'default');
+  if streams is null then -- the stream default cannot be confidential
+    st := posthorn.stream_id(namespace, 'default');
   else
-    stream_ids := posthorn.stream_ids(begin_batch.namespace, begin_batch.streams);
+    stream_ids := posthorn.stream_ids(namespace, streams);
   end if;
   if exists (select from posthorn.sealed_streams x where x.stream_id = any (stream_ids)) then
     perform posthorn.check_sealed(ns, m.stream, m.payload)
-    from unnest(begin_batch.streams, stream_ids, begin_batch.payloads) as m (stream, stream_id, payload)
+    from unnest(streams, stream_ids, payloads) as m (stream, stream_id, payload)
     join posthorn.sealed_streams x on x.stream_id = m.stream_id;
   end if;
 end $$;

@@ -23,27 +23,27 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  ns int := posthorn.namespace_id(stream_id.namespace);
+  ns int := posthorn.namespace_id(namespace);
   found_id bigint;
   other text;
 begin
-  perform posthorn.check_name(stream_id.stream, 'stream', 'Shorten it, or use the key for what varies per entity.');
+  perform posthorn.check_name(stream, 'stream', 'Shorten it, or use the key for what varies per entity.');
   select s.id into found_id from posthorn.stream_names s
-  where s.namespace_id = ns and s.name = stream_id.stream limit 1;
+  where s.namespace_id = ns and s.name = stream limit 1;
   if found then
     return found_id;
   end if;
-  found_id := posthorn.stream_hash(stream_id.namespace, stream_id.stream);
+  found_id := posthorn.stream_hash(namespace, stream);
   select format('%s of namespace %s', quote_literal(s.name), s.namespace) into other
   from posthorn.stream_names s
-  where s.id = found_id and (s.namespace_id <> ns or s.name <> stream_id.stream) -- a twin may have been committed since
+  where s.id = found_id and (s.namespace_id <> ns or s.name <> stream) -- a twin may have been committed since
   limit 1;
   if found then
-    raise exception 'stream % cannot be made: its id % is that of stream %', quote_literal(stream_id.stream), found_id, other
+    raise exception 'stream % cannot be made: its id % is that of stream %', quote_literal(stream), found_id, other
       using errcode = 'PH002', hint = 'Give it another name. Ids are 63 bits of a hash of the name.';
   end if;
   insert into posthorn.stream_names (id, namespace_id, namespace, name)
-  values (found_id, ns, stream_id.namespace, stream_id.stream);
+  values (found_id, ns, namespace, stream);
   return found_id;
 end $$;
 

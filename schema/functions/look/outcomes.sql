@@ -49,30 +49,30 @@ comment on function posthorn.outcomes(text, bigint) is
 -- is only left in retries or dead letters, and for one of publish_to, which has group_id. All fields are null if there
 -- is no such event.
 create or replace function posthorn.trace(
-  namespace_id int, event_id bigint, out xid xid8, out published_at timestamptz, out deliver_at timestamptz, out group_id int
+  ns int, wanted bigint, out xid xid8, out published_at timestamptz, out deliver_at timestamptz, out group_id int
 ) language plpgsql stable as $$
 begin
-  select e.xid, e.created_at into trace.xid, trace.published_at
-  from posthorn.events e where e.namespace_id = trace.namespace_id and e.id = trace.event_id;
+  select e.xid, e.created_at into xid, published_at
+  from posthorn.events e where e.namespace_id = ns and e.id = wanted;
   if not found then
-    select e.created_at, g.id into trace.published_at, trace.group_id
-    from posthorn.groups g join posthorn.events e on e.namespace_id = -g.id and e.id = trace.event_id
-    where g.namespace_id = trace.namespace_id;
+    select e.created_at, g.id into published_at, group_id
+    from posthorn.groups g join posthorn.events e on e.namespace_id = -g.id and e.id = wanted
+    where g.namespace_id = ns;
   end if;
   if not found then
-    select d.deliver_at into trace.deliver_at
-    from posthorn.delayed d where d.namespace_id = trace.namespace_id and d.id = trace.event_id;
+    select d.deliver_at into deliver_at
+    from posthorn.delayed d where d.namespace_id = ns and d.id = wanted;
   end if;
   if not found then
-    select x.at into trace.published_at
+    select x.at into published_at
     from posthorn.groups g
     cross join lateral (
-      select d.published_at as at from posthorn.dead_letters d where d.group_id = g.id and d.event_id = trace.event_id
+      select d.published_at as at from posthorn.dead_letters d where d.group_id = g.id and d.event_id = wanted
       union all
       select (r.event->>'published_at')::timestamptz from posthorn.retries r
-      where r.group_id = g.id and r.event_id = trace.event_id and r.event is not null
+      where r.group_id = g.id and r.event_id = wanted and r.event is not null
     ) x
-    where g.namespace_id = trace.namespace_id limit 1;
+    where g.namespace_id = ns limit 1;
   end if;
 end $$;
 
@@ -127,12 +127,12 @@ $$;
 -- The webhooks that get an event when they are enabled, or have caught up. An event that a webhook missed has no row in
 -- retries until the webhook catches up. Its filter says here whether it wants the event. A condition in SQL is asked
 -- only when it catches up: here it would run code of its author in the time of the caller.
-create or replace function posthorn.missed_by_webhooks(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
+create or replace function posthorn.missed_by_webhooks(g posthorn.groups, wanted bigint, xid xid8, published_at timestamptz)
 returns table (subscription text, reason text) language plpgsql stable as $$
 declare
   l posthorn.leases;
 begin
-  if missed_by_webhooks.xid is null or not exists (select from posthorn.stops x where x.group_no = g.id) then
+  if xid is null or not exists (select from posthorn.stops x where x.group_no = g.id) then
     return;
   end if;
   l.group_id := g.id;
@@ -143,15 +143,15 @@ begin
     join posthorn.subscriptions s on s.id = x.subscription_id
     join posthorn.webhooks w on w.group_id = s.group_no and w.name = s.name
     where x.group_no = g.id and s.conditions_sql is null
-      and (exists (select from posthorn.missed m where m.subscription_id = s.id and m.event_id = missed_by_webhooks.event_id)
-        or (missed_by_webhooks.published_at < (x.reached).seek_from) is not true
-          and posthorn.is_between(x.reached, x.upto, missed_by_webhooks.event_id, missed_by_webhooks.xid)
-          and missed_by_webhooks.event_id <> all (coalesce(x.spared, '{}')))
+      and (exists (select from posthorn.missed m where m.subscription_id = s.id and m.event_id = wanted)
+        or (published_at < (x.reached).seek_from) is not true
+          and posthorn.is_between(x.reached, x.upto, wanted, xid)
+          and wanted <> all (coalesce(x.spared, '{}')))
       and not exists (
         select from posthorn.retries r
-        where r.group_id = g.id and r.event_id = missed_by_webhooks.event_id and r.subscription = w.name)
+        where r.group_id = g.id and r.event_id = wanted and r.subscription = w.name)
       and exists (
-        select from unnest(posthorn.batch_of(l, array[missed_by_webhooks.event_id])) e where posthorn.passes(s, e));
+        select from unnest(posthorn.batch_of(l, array[wanted])) e where posthorn.passes(s, e));
 end $$;
 
 -- When an event that is retried has failed last; null if no attempt has failed. A row also stands for an event that was
@@ -177,17 +177,17 @@ declare
   c posthorn.cursors;
 begin
   select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
-  if passed.xid is not null and (passed.published_at < c.seek_from) is not true
-    and not posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, passed.event_id, passed.xid)
+  if xid is not null and (published_at < c.seek_from) is not true
+    and not posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, event_id, xid)
   then
     return 3;
   elsif exists (
     select from posthorn.stretches s
-    where s.group_id = g.id and (passed.published_at < s.seek_from) is not true
-      and not posthorn.read_upto(s.base, s.base_seq, null, 0, passed.event_id, passed.xid)
+    where s.group_id = g.id and (published_at < s.seek_from) is not true
+      and not posthorn.read_upto(s.base, s.base_seq, null, 0, event_id, xid)
       and case
-        when s.end_base is null then posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, passed.event_id, passed.xid)
-        else posthorn.read_upto(s.end_base, s.end_seq, s.end_target, s.end_pos, passed.event_id, passed.xid)
+        when s.end_base is null then posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, event_id, xid)
+        else posthorn.read_upto(s.end_base, s.end_seq, s.end_target, s.end_pos, event_id, xid)
       end)
     or not exists (select from posthorn.stretches s where s.group_id = g.id)
   then

@@ -3,7 +3,7 @@
 -- only if their ids come after; so a sample is for people, and decides nothing.
 
 -- The number of events of a namespace after one id and up to another: counted up to a limit, estimated by ids beyond.
-create or replace function posthorn.events_between(namespace_id int, lo bigint, hi bigint, most int default 1000, since timestamptz default '-infinity')
+create or replace function posthorn.events_between(ns int, lo bigint, hi bigint, most int default 1000, since timestamptz default '-infinity')
 returns bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -18,8 +18,8 @@ begin
   select count(*), max(x.id) into n, last
   from (
     select e.id from posthorn.events e
-    where e.namespace_id = events_between.namespace_id and e.id > events_between.lo and e.id <= events_between.hi
-      and e.created_at >= events_between.since
+    where e.namespace_id = ns and e.id > lo and e.id <= hi
+      and e.created_at >= since
     order by e.id limit most) x;
   if n < most then
     return n;
@@ -42,17 +42,17 @@ returns table (group_id int, pos bigint, passed bigint, lag int) language sql vo
 $$;
 
 -- The numbers of events and jobs in a namespace since its last sample.
-create or replace function posthorn.sample_of(namespace_id int, since timestamptz, failed bigint)
+create or replace function posthorn.sample_of(ns int, since timestamptz, failed bigint)
 returns posthorn.samples language plpgsql volatile as $$
 declare
   last posthorn.samples;
   s posthorn.samples;
 begin
-  select x.* into last from posthorn.samples x where x.namespace_id = sample_of.namespace_id order by x.at desc limit 1;
-  s.namespace_id := sample_of.namespace_id;
+  select x.* into last from posthorn.samples x where x.namespace_id = ns order by x.at desc limit 1;
+  s.namespace_id := ns;
   s.at := posthorn.now();
   s.seconds := greatest(extract(epoch from s.at - coalesce(since, s.at)), 0);
-  s.failed := coalesce(sample_of.failed, 0);
+  s.failed := coalesce(failed, 0);
   select case when e.is_called then e.last_value else 0 end into s.seq from posthorn.event_id e;
   s.published := posthorn.events_between(s.namespace_id, last.seq, s.seq, 10000);
   select coalesce(sum(g.passed), 0), coalesce(array_agg(g.group_id), '{}'), coalesce(array_agg(g.pos), '{}'), coalesce(array_agg(g.lag), '{}')

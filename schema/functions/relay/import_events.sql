@@ -74,14 +74,14 @@ end $$;
 
 -- Refuses a batch that does not begin at the positions of its import. Another process, or a call whose answer was lost,
 -- may have moved a stream.
-create or replace function posthorn.check_positions(import_id int, streams text[], positions text[])
+create or replace function posthorn.check_positions(import int, streams text[], positions text[])
 returns void language plpgsql stable as $$
 declare
   moved text;
 begin
   select p.stream into moved
-  from unnest(check_positions.streams, check_positions.positions) p (stream, "position")
-  left join posthorn.import_streams s on s.import_id = check_positions.import_id and s.stream = p.stream
+  from unnest(streams, positions) p (stream, "position")
+  left join posthorn.import_streams s on s.import_id = import and s.stream = p.stream
   where coalesce(s.position, '') is distinct from p.position limit 1;
   if found then
     raise exception 'stream % of the import does not stand where the batch begins', quote_literal(moved)
@@ -107,40 +107,40 @@ end $$;
 
 -- Adds the streams that an import has not met yet, and forgets the ids of a stream whose events are from another log
 -- now.
-create or replace function posthorn.know_streams(import_id int, streams text[], logs uuid[], namespaces text[])
+create or replace function posthorn.know_streams(import int, streams text[], logs uuid[], namespaces text[])
 returns void language plpgsql as $$
 declare
   renewed text[];
 begin
   insert into posthorn.import_streams (import_id, stream)
-  select know_streams.import_id, x from unnest(know_streams.streams) x
+  select import, x from unnest(streams) x
   on conflict do nothing;
   with changed as (
     update posthorn.import_streams s
     set log = p.log, namespace = p.namespace, last_id = 0, recent = '{}'
-    from unnest(know_streams.streams, know_streams.logs, know_streams.namespaces) p (stream, log, namespace)
-    where s.import_id = know_streams.import_id and s.stream = p.stream and p.log is not null
+    from unnest(streams, logs, namespaces) p (stream, log, namespace)
+    where s.import_id = import and s.stream = p.stream and p.log is not null
       and (s.log, s.namespace) is distinct from (p.log, p.namespace)
     returning s.stream
   )
   select array_agg(c.stream) into renewed from changed c;
   if renewed is not null then
-    delete from posthorn.imported_ids k where k.import_id = know_streams.import_id and k.stream = any (renewed);
+    delete from posthorn.imported_ids k where k.import_id = import and k.stream = any (renewed);
   end if;
 end $$;
 
 -- The numbers of those events of a batch that were imported before, or are in it twice; null if there are none. Mostly
 -- the ids of each stream rise from its last one, and nothing is looked up. Other ids are mostly those of transactions
 -- that were committed late. A stream's last_id is the highest that was imported, so only lower ones are looked up.
-create or replace function posthorn.repeats(import_id int, streams text[], parts int[], ids bigint[])
+create or replace function posthorn.repeats(import int, streams text[], parts int[], ids bigint[])
 returns int[] language plpgsql stable as $$
 begin
   if not exists (
-    select from unnest(repeats.parts, repeats.ids, repeats.parts[2:], repeats.ids[2:]) e (part, id, next_part, next_id)
+    select from unnest(parts, ids, parts[2:], ids[2:]) e (part, id, next_part, next_id)
     where (e.part, e.id) >= (e.next_part, e.next_id)
   ) and not exists (
-    select from (select e.part, min(e.id) as low from unnest(repeats.parts, repeats.ids) e (part, id) group by e.part) e
-    join posthorn.import_streams s on s.import_id = repeats.import_id and s.stream = repeats.streams[e.part]
+    select from (select e.part, min(e.id) as low from unnest(parts, ids) e (part, id) group by e.part) e
+    join posthorn.import_streams s on s.import_id = import and s.stream = streams[e.part]
     where e.low <= s.last_id)
   then
     return null;
@@ -148,12 +148,12 @@ begin
   return (
     with given as (
       select e.part, e.id, e.n, row_number() over (partition by e.part, e.id order by e.n) as nth
-      from unnest(repeats.parts, repeats.ids) with ordinality e (part, id, n)
+      from unnest(parts, ids) with ordinality e (part, id, n)
     ), known as (
       select b.part, x.id
       from (select g.part, min(g.id) as low, max(g.id) as high from given g group by g.part) b
       join posthorn.import_streams s
-        on s.import_id = repeats.import_id and s.stream = repeats.streams[b.part] and s.last_id >= b.low
+        on s.import_id = import and s.stream = streams[b.part] and s.last_id >= b.low
       cross join lateral (
         select unnest(s.recent)
         union
@@ -168,25 +168,25 @@ end $$;
 -- Moves an import past a batch. The ids of the last 200,000 events of each stream stay known. Up to 200 ids stay beside
 -- the position, so that a stream with few events does not get a row of ids for each batch.
 create or replace function posthorn.move_import(
-  import_id int, streams text[], passed text[], trimmed boolean[], parts int[], ids bigint[], repeats int[]
+  import int, streams text[], passed text[], trimmed boolean[], parts int[], ids bigint[], repeats int[]
 ) returns void language plpgsql as $$
 declare
   at timestamptz := posthorn.now();
 begin
   with fresh as (
     select e.part, array_agg(e.id) as ids, max(e.id) as last_id, count(*) as n
-    from unnest(move_import.parts, move_import.ids) with ordinality e (part, id, n)
-    where move_import.repeats is null or e.n not in (select unnest(move_import.repeats))
+    from unnest(parts, ids) with ordinality e (part, id, n)
+    where repeats is null or e.n not in (select unnest(repeats))
     group by e.part
   ), moved as (
     select s.stream, s.imported + coalesce(f.n, 0) as imported, s.recent || coalesce(f.ids, '{}') as ids,
       greatest(s.last_id, f.last_id) as last_id, p.passed, p.trimmed
-    from unnest(move_import.streams, move_import.passed, move_import.trimmed) with ordinality p (stream, passed, trimmed, part)
-    join posthorn.import_streams s on s.import_id = move_import.import_id and s.stream = p.stream
+    from unnest(streams, passed, trimmed) with ordinality p (stream, passed, trimmed, part)
+    join posthorn.import_streams s on s.import_id = import and s.stream = p.stream
     left join fresh f on f.part = p.part
   ), kept as (
     insert into posthorn.imported_ids (import_id, stream, imported, low, high, ids, at)
-    select move_import.import_id, m.stream, m.imported, x.low, x.high, m.ids, at
+    select import, m.stream, m.imported, x.low, x.high, m.ids, at
     from moved m
     cross join lateral (select min(i) as low, max(i) as high from unnest(m.ids) i) x
     where cardinality(m.ids) >= 200
@@ -197,9 +197,9 @@ begin
     recent = case when cardinality(m.ids) < 200 then m.ids else '{}' end,
     trimmed_at = case when m.trimmed then at else s.trimmed_at end, error = null, failed_at = null
   from moved m
-  where s.import_id = move_import.import_id and s.stream = m.stream;
+  where s.import_id = import and s.stream = m.stream;
   delete from posthorn.imported_ids k
   using posthorn.import_streams s
-  where s.import_id = move_import.import_id and s.stream = any (move_import.streams)
+  where s.import_id = import and s.stream = any (streams)
     and k.import_id = s.import_id and k.stream = s.stream and k.imported <= s.imported - 200000;
 end $$;

@@ -24,8 +24,8 @@ returns posthorn.imports language plpgsql as $$
 declare
   i posthorn.imports;
 begin
-  perform posthorn.hold('import', hold_import.import_id, hold_import.owner, hold_import.epoch);
-  select x.* into i from posthorn.imports x where x.id = hold_import.import_id for no key update;
+  perform posthorn.hold('import', import_id, owner, epoch);
+  select x.* into i from posthorn.imports x where x.id = import_id for no key update;
   return i;
 end $$;
 

@@ -23,26 +23,26 @@ comment on function posthorn.settle_relay(bigint, text, bigint, bigint, int, jso
   'consumer: Ends a window of a relay, for the process that leads it. report: {"relayed": [[stream, first id, last id], …], "aside": [[stream, [id, …]], …], "failures": as in settle}.';
 
 -- Sets events of a stream aside, behind those that are. They wait as leases with the stream as their slot.
-create or replace function posthorn.set_aside(l posthorn.leases, stream_id bigint, ids bigint[])
+create or replace function posthorn.set_aside(l posthorn.leases, stream_id bigint, events bigint[])
 returns void language plpgsql as $$
 begin
-  update posthorn.leases x set ids = x.ids || set_aside.ids
+  update posthorn.leases x set ids = x.ids || events
   where x.id = (
       select y.id from posthorn.leases y
-      where y.group_id = l.group_id and y.slot = set_aside.stream_id and y.until is null
+      where y.group_id = l.group_id and y.slot = stream_id and y.until is null
       order by y.id desc limit 1)
-    and cardinality(x.ids) + cardinality(set_aside.ids) <= 1000;
+    and cardinality(x.ids) + cardinality(events) <= 1000;
   if not found then
     insert into posthorn.leases (group_id, namespace_id, attempt, slot, ids)
-    select l.group_id, l.namespace_id, 0, set_aside.stream_id, set_aside.ids[k * 1000 + 1:k * 1000 + 1000]
-    from generate_series(0, (cardinality(set_aside.ids) - 1) / 1000) k
+    select l.group_id, l.namespace_id, 0, stream_id, events[k * 1000 + 1:k * 1000 + 1000]
+    from generate_series(0, (cardinality(events) - 1) / 1000) k
     order by k;
   end if;
 end $$;
 
 -- Notes the events that a relay has written, and when. The newest row of a stream grows for a second; then a new one
 -- begins. Late events, with ids from before the newest row, get a row that lists them.
-create or replace function posthorn.note_relayed(l posthorn.leases, epoch bigint, relayed jsonb)
+create or replace function posthorn.note_relayed(l posthorn.leases, term bigint, relayed jsonb)
 returns void language plpgsql as $$
 declare
   moment timestamptz := posthorn.now();
@@ -50,17 +50,17 @@ declare
 begin
   for w in
     select (x->>0)::bigint as stream_id, (x->>1)::bigint as first_id, (x->>2)::bigint as last_id
-    from jsonb_array_elements(note_relayed.relayed) x
+    from jsonb_array_elements(relayed) x
     order by 1
   loop
     insert into posthorn.relayed as r (group_id, stream_id, first_id, last_id, at, epoch, ids)
     select l.group_id, w.stream_id,
-      case when h.grows then h.first_id else w.first_id end, w.last_id, moment, note_relayed.epoch,
+      case when h.grows then h.first_id else w.first_id end, w.last_id, moment, term,
       case when h.last_id >= w.first_id and l.ids is not null then posthorn.ids_of_stream(l, w.stream_id, w.first_id, w.last_id) end
     from (values (1)) one
     left join lateral (
       select y.first_id, y.last_id,
-        y.epoch = note_relayed.epoch and y.last_id < w.first_id and moment >= y.at and moment < y.at + interval '1 second' as grows
+        y.epoch = term and y.last_id < w.first_id and moment >= y.at and moment < y.at + interval '1 second' as grows
       from posthorn.relayed y
       where y.group_id = l.group_id and y.stream_id = w.stream_id and y.ids is null
       order by y.first_id desc limit 1) h on true

@@ -58,13 +58,13 @@ comment on function posthorn.take_relay(bigint, text, bigint, int, interval, uui
   'consumer: The next window of a relay, for the process that leads it; lease_events(token) returns its events. With again, retries come first. No row: there is nothing to do.';
 
 -- The oldest window of a relay that was taken and not settled. Taken whole: split, it would lose its order.
-create or replace function posthorn.take_left_behind(g posthorn.groups, owner text, until timestamptz, token uuid)
+create or replace function posthorn.take_left_behind(g posthorn.groups, owner text, deadline timestamptz, claim_token uuid)
 returns posthorn.leases language plpgsql as $$
 declare
   taken posthorn.leases;
 begin
   update posthorn.leases x
-  set node = take_left_behind.owner, until = take_left_behind.until, token = take_left_behind.token,
+  set node = owner, until = deadline, token = claim_token,
     attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
   where x.id = (
     select l.id from posthorn.leases l

@@ -24,37 +24,36 @@ return (
 -- Gives a handler or subscription the subscription, retries and dead letters that it had under former names. A program
 -- that was renamed once more since then only adds former names to the present one, unless it says that the present name
 -- was before its own.
-create or replace function posthorn.take_over_names(group_no int, name text, formerly text[])
+create or replace function posthorn.take_over_names(grp int, name text, formerly text[])
 returns void language plpgsql as $$
-#variable_conflict use_column
 declare
-  present text := posthorn.name_now(group_no, name);
-  former text[];
+  present text := posthorn.name_now(grp, name);
+  others text[];
 begin
   perform posthorn.check_formerly(name, formerly);
-  if present <> all (formerly) and present = all (array(select posthorn.name_now(group_no, f) from unnest(formerly) f)) then
+  if present <> all (formerly) and present = all (array(select posthorn.name_now(grp, f) from unnest(formerly) f)) then
     return; -- as at each start of the program after the first
   end if;
-  perform posthorn.check_kind(group_no, 'it has no handlers', 'Handlers of other groups can be renamed.');
+  perform posthorn.check_kind(grp, 'it has no handlers', 'Handlers of other groups can be renamed.');
   -- prepare_subscription shares this row: no subscription is being made under a former name. With an update, so that
   -- a transaction that reads an older snapshot cannot make one either.
-  update posthorn.groups g set paused = g.paused where g.id = group_no;
-  perform posthorn.lock_group(group_no);
-  present := posthorn.name_now(group_no, name);
+  update posthorn.groups g set paused = g.paused where g.id = grp;
+  perform posthorn.lock_group(grp);
+  present := posthorn.name_now(grp, name);
   if present = any (formerly) then
     present := name;
   end if;
-  former := array(
+  others := array(
     select distinct x.n
-    from unnest(formerly || name) f, unnest(posthorn.names_of(group_no, f)) x (n)
+    from unnest(formerly || name) f, unnest(posthorn.names_of(grp, f)) x (n)
     where x.n <> present);
-  delete from posthorn.former_names x where x.group_no = take_over_names.group_no and x.former = present;
+  delete from posthorn.former_names x where x.group_no = grp and x.former = present;
   insert into posthorn.former_names (group_no, former, name)
-  select take_over_names.group_no, f, present from unnest(former) f
+  select grp, f, present from unnest(others) f
   on conflict (group_no, former) do update set name = excluded.name, since = excluded.since where former_names.name <> excluded.name;
-  perform posthorn.rename_retries(group_no);
-  perform posthorn.rename_dead_letters(group_no);
-  perform posthorn.rename_subscription(group_no, present, former);
+  perform posthorn.rename_retries(grp);
+  perform posthorn.rename_dead_letters(grp);
+  perform posthorn.rename_subscription(grp, present, others);
 end $$;
 
 -- Raises the error in former names, if there is one.
@@ -116,16 +115,16 @@ $$;
 
 -- Renames a subscription; if one has the new name already, that one stays. The row stays, with all that belongs to it:
 -- the events that it missed while it was stopped, and its place in the matching.
-create or replace function posthorn.rename_subscription(group_no int, name text, former text[])
+create or replace function posthorn.rename_subscription(grp int, present text, former text[])
 returns void language plpgsql as $$
 begin
-  update posthorn.subscriptions s set name = rename_subscription.name, named = true
+  update posthorn.subscriptions s set name = present, named = true
   where s.id = (
       select x.id from posthorn.subscriptions x
-      where x.group_no = rename_subscription.group_no and x.name = any (former) order by x.id limit 1)
+      where x.group_no = grp and x.name = any (former) order by x.id limit 1)
     and not exists (
-      select from posthorn.subscriptions x where x.group_no = rename_subscription.group_no and x.name = rename_subscription.name);
-  delete from posthorn.subscriptions s where s.group_no = rename_subscription.group_no and s.name = any (former);
+      select from posthorn.subscriptions x where x.group_no = grp and x.name = present);
+  delete from posthorn.subscriptions s where s.group_no = grp and s.name = any (former);
 end $$;
 
 -- Renames retries and dead letters that transactions from before a renaming have left.

@@ -1,7 +1,7 @@
 -- The subscriptions of a group that want each event of a batch. A subscription that changes its condition between the
 -- statements of a match could be missed. So all is matched again if a subscription has changed meanwhile.
 create or replace function posthorn.match_events(
-  group_no int, events posthorn.event[], only_ids bigint[] default null,
+  grp int, events posthorn.event[], only_ids bigint[] default null,
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
 ) language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -15,11 +15,11 @@ begin
   end if;
   for i in 1..4 loop
     if i = 4 then -- subscriptions change all the time: lock them
-      perform from posthorn.filtered_groups f where f.group_no = match_events.group_no for share;
+      perform from posthorn.filtered_groups f where f.group_no = grp for share;
     end if;
-    before := posthorn.version_of(match_events.group_no);
-    result := posthorn.match_once(match_events.group_no, events, only_ids);
-    exit when posthorn.version_of(match_events.group_no) = before;
+    before := posthorn.version_of(grp);
+    result := posthorn.match_once(grp, events, only_ids);
+    exit when posthorn.version_of(grp) = before;
   end loop;
   matches := result.matches;
   misfits := result.misfits;
@@ -27,13 +27,13 @@ begin
 end $$;
 
 -- A number that rises when a subscription of a group gets another condition.
-create or replace function posthorn.version_of(group_no int)
+create or replace function posthorn.version_of(grp int)
 returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return coalesce((select f.version from posthorn.filtered_groups f where f.group_no = version_of.group_no), 0);
+  return coalesce((select f.version from posthorn.filtered_groups f where f.group_no = grp), 0);
 end $$;
 
 -- Matches a batch of events with the subscriptions of a group once. All conditions run in one statement. If that fails
@@ -53,11 +53,11 @@ declare
   result record;
 begin
   select string_agg(f.query, ' union all ') into quick
-  from posthorn.matching_functions(match_once.group_no, cardinality(events)) f
-  where not f.foreign_code and posthorn.is_asked_for(match_once.group_no, f.condition_id, only_ids);
+  from posthorn.matching_functions(group_no, cardinality(events)) f
+  where not f.foreign_code and posthorn.is_asked_for(group_no, f.condition_id, only_ids);
   if quick is not null then
     begin
-      matches := posthorn.run_matching(quick, match_once.group_no, events, only_ids, until);
+      matches := posthorn.run_matching(quick, group_no, events, only_ids, until);
     exception when others then
       if posthorn.is_no_ones_fault(sqlstate) then
         raise;
@@ -70,14 +70,14 @@ begin
     end if;
   end if;
   for c in
-    select f.* from posthorn.matching_functions(match_once.group_no, cardinality(events)) f
-    where (f.foreign_code or quick is null) and posthorn.is_asked_for(match_once.group_no, f.condition_id, only_ids)
+    select f.* from posthorn.matching_functions(group_no, cardinality(events)) f
+    where (f.foreign_code or quick is null) and posthorn.is_asked_for(group_no, f.condition_id, only_ids)
   loop
     if quick is null then
       matches := null;
       quick := ''; -- matches from here on stay
     end if;
-    result := posthorn.match_with_care(c.query, c.condition_id, slow or c.foreign_code, match_once.group_no, events, only_ids);
+    result := posthorn.match_with_care(c.query, c.condition_id, slow or c.foreign_code, group_no, events, only_ids);
     matches := posthorn.merge_matches(matches, result.matches);
     misfits := misfits || result.misfits;
     troubles := troubles || result.troubles;
@@ -105,7 +105,7 @@ return left(sqlstate, 2) in ('08', '25', '40', '53', '55', '57', '58');
 
 -- The queries that together match a group's subscriptions. For many events and few subscriptions, joining with all
 -- subscriptions is cheaper than a look-up for each event.
-create or replace function posthorn.matching_functions(group_no int, events int)
+create or replace function posthorn.matching_functions(grp int, events int)
 returns table (query text, condition_id int, foreign_code boolean) language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -116,13 +116,13 @@ begin
         format('condition_%s', c.id) || case when c.has_many and events * 16 >= m.subscriptions then '_many' else '' end),
       c.id, c.foreign_code
     from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
-    where m.group_no = matching_functions.group_no and c.sql is not null
+    where m.group_no = grp and c.sql is not null
     union all
     select format('select event_id, subscription_id, subscription from posthorn.%I($1, $2, $3)',
         'match_filters' || case when events * 4 >= sum(m.subscriptions) then '_many' else '' end),
       null, false
     from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
-    where m.group_no = matching_functions.group_no and c.sql is null
+    where m.group_no = grp and c.sql is null
     having count(*) > 0;
 end $$;
 
@@ -163,7 +163,7 @@ declare
   result record;
 begin
   while done < cardinality(events) loop
-    result := posthorn.match_by_halves(query, match_with_care.condition_id, match_with_care.group_no, events[done + 1:done + step], only_ids, started + most);
+    result := posthorn.match_by_halves(query, condition_id, group_no, events[done + 1:done + step], only_ids, started + most);
     done := least(done + step, cardinality(events));
     took := clock_timestamp() - started;
     if took >= most then
@@ -171,7 +171,7 @@ begin
       misfits := null;
       troubles := array(
         select (i, format('took %s for %s events, longer than condition_time_limit of %s', took, done, most))::posthorn.trouble
-        from unnest(posthorn.ids_with_condition(match_with_care.group_no, match_with_care.condition_id, only_ids)) i);
+        from unnest(posthorn.ids_with_condition(group_no, condition_id, only_ids)) i);
       return;
     end if;
     matches := posthorn.merge_matches(matches, result.matches);
@@ -255,14 +255,14 @@ end
 $$;
 
 -- The matches of a group's filters: finds each filter under its anchors, and then compares all of it.
-create or replace function posthorn.match_filters(group_no int, events posthorn.event[], only_ids bigint[])
+create or replace function posthorn.match_filters(grp int, events posthorn.event[], only_ids bigint[])
 returns table (event_id bigint, subscription_id bigint, subscription text) language plpgsql stable
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off
 as $$
 declare
   c record;
 begin
-  for c in select f.* from posthorn.anchored(match_filters.group_no, events) f loop
+  for c in select f.* from posthorn.anchored(grp, events) f loop
     return query
       select distinct e.id, s.id, s.name
       from unnest(events) e
@@ -271,7 +271,7 @@ begin
         select x.id, x.name
         from posthorn.anchors a
         cross join lateral (select y.* from posthorn.subscriptions y where y.id = a.subscription_id offset 0) x
-        where a.group_no = match_filters.group_no and a.condition_id = c.condition_id and a.value = v.value
+        where a.group_no = grp and a.condition_id = c.condition_id and a.value = v.value
           and (x.id = any (only_ids) or only_ids is null and x.stopped_at is null) and posthorn.passes(x, e)
         offset 0 -- the planner expects few anchors and would begin with all of them
       ) s;
@@ -279,7 +279,7 @@ begin
 end $$;
 
 -- Does the same as match_filters by hash joins, for many events and few filters.
-create or replace function posthorn.match_filters_many(group_no int, events posthorn.event[], only_ids bigint[])
+create or replace function posthorn.match_filters_many(grp int, events posthorn.event[], only_ids bigint[])
 returns table (event_id bigint, subscription_id bigint, subscription text) language plpgsql stable
 set plan_cache_mode = force_generic_plan set jit = off set join_collapse_limit = 1 set enable_nestloop = off
 set enable_mergejoin = off
@@ -287,13 +287,13 @@ as $$
 declare
   c record;
 begin
-  for c in select f.* from posthorn.anchored(match_filters_many.group_no, events) f loop
+  for c in select f.* from posthorn.anchored(grp, events) f loop
     return query
       select distinct e.id, s.id, s.name
       from unnest(events) e
       cross join lateral unnest(posthorn.offered(e, c.field, c.patterns)) v (value)
-      join posthorn.anchors a on a.group_no = match_filters_many.group_no and a.condition_id = c.condition_id and a.value = v.value
-      join posthorn.subscriptions s on s.id = a.subscription_id and s.group_no = match_filters_many.group_no and s.condition_id = c.condition_id
+      join posthorn.anchors a on a.group_no = grp and a.condition_id = c.condition_id and a.value = v.value
+      join posthorn.subscriptions s on s.id = a.subscription_id and s.group_no = grp and s.condition_id = c.condition_id
       where (s.id = any (only_ids) or only_ids is null and s.stopped_at is null) and posthorn.passes(s, e);
   end loop;
 end $$;
@@ -341,15 +341,15 @@ end $$;
 
 -- The kinds of anchors that the filters of a group have. Patterns are matched with the names of the batch first, which
 -- are few.
-create or replace function posthorn.anchored(group_no int, events posthorn.event[])
+create or replace function posthorn.anchored(grp int, events posthorn.event[])
 returns table (condition_id int, field text, patterns jsonb) language plpgsql stable as $$
 begin
   return query
     select c.id, c.field, case when c.field in ('type pattern', 'stream pattern') then
-      posthorn.matching_patterns(anchored.group_no, c.id,
+      posthorn.matching_patterns(grp, c.id,
         array(select distinct case c.field when 'type pattern' then e.type else e.stream end from unnest(events) e)) end
     from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
-    where m.group_no = anchored.group_no and c.field is not null;
+    where m.group_no = grp and c.field is not null;
 end $$;
 
 -- For each name the patterns among the anchors that it matches, as {"name": ["pattern"]}.

@@ -6,7 +6,7 @@
 create or replace function posthorn.stop_subscriptions(group_no int, troubles posthorn.trouble[])
 returns void language plpgsql as $$
 begin
-  perform posthorn.lock_group(stop_subscriptions.group_no);
+  perform posthorn.lock_group(group_no);
   with stopped as (
     update posthorn.subscriptions s
     set error = t.error, stopped_at = posthorn.now(), failed_in_row = 0
@@ -15,7 +15,7 @@ begin
     returning s.id
   )
   insert into posthorn.stops (subscription_id, group_no, reached)
-  select stopped.id, stop_subscriptions.group_no, posthorn.newest_cursor(stop_subscriptions.group_no)
+  select stopped.id, group_no, posthorn.newest_cursor(group_no)
   from stopped;
 end $$;
 
@@ -115,7 +115,6 @@ comment on function posthorn.catch_up(bigint) is
 -- Makes retries of a part of the events that one subscription missed.
 create or replace function posthorn.catch_up_one(st posthorn.stops)
 returns bigint language plpgsql as $$
-#variable_conflict use_column
 declare
   s posthorn.subscriptions;
   l posthorn.leases; -- as far as reading its events needs one
@@ -170,10 +169,10 @@ begin
     result := posthorn.bury_misfits(l, batch, null, result.matches, result.misfits, result.troubles);
     insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
     select s.group_no, m.event_id, s.name, 0, posthorn.now(),
-      case when w.ordering = 'key' then posthorn.webhook_slot(w.id, posthorn.slot_of('key', 256, e.id, 0, e.key)) end
+      case when h.ordering = 'key' then posthorn.webhook_slot(h.id, posthorn.slot_of('key', 256, e.id, 0, e.key)) end
     from unnest(result.matches) m
     join unnest(batch) e on e.id = m.event_id
-    left join posthorn.webhooks w on w.group_id = s.group_no and w.name = s.name
+    left join posthorn.webhooks h on h.group_id = s.group_no and h.name = s.name
     on conflict do nothing;
     if result.troubles is not null then
       insert into posthorn.missed (subscription_id, event_id)

@@ -64,7 +64,7 @@ end $$;
 
 -- Inserts or updates a subscription.
 create or replace function posthorn.put_subscription(
-  namespace text, group_name text, name text, conditions_sql text, params jsonb, expiry_interval interval,
+  namespace_name text, group_name text, subscription text, conditions_sql text, params jsonb, expiry_interval interval,
   formerly text[] default '{}'
 ) returns bigint language plpgsql as $$
 declare
@@ -72,19 +72,19 @@ declare
   put_group int;
   locked boolean := false;
 begin
-  perform posthorn.check_name(put_subscription.name, 'subscription', 'Name it for what it does, for instance charge.');
+  perform posthorn.check_name(subscription, 'subscription', 'Name it for what it does, for instance charge.');
   if formerly <> '{}' then
     perform posthorn.take_over_names(
-      posthorn.define_group(put_subscription.namespace, put_subscription.group_name)::int, put_subscription.name, formerly);
+      posthorn.define_group(namespace_name, group_name)::int, subscription, formerly);
   end if;
   -- Locks in the order of claims: first the group, then the subscription. Before both, as prepare_subscription does,
   -- the group's row. Only one that is stopped needs the lock of the group. It may be stopped while this waits for its
   -- row: then the row is left again, and waited for under the lock.
   select x.id into put_group from posthorn.groups x join posthorn.namespaces n on n.id = x.namespace_id
-  where n.namespace = put_subscription.namespace and x.name = put_subscription.group_name for share of x;
+  where n.namespace = namespace_name and x.name = group_name for share of x;
   if exists (
     select from posthorn.subscriptions s
-    where s.group_no = put_group and s.name = posthorn.name_now(put_group, put_subscription.name) and s.stopped_at is not null)
+    where s.group_no = put_group and s.name = posthorn.name_now(put_group, subscription) and s.stopped_at is not null)
   then
     perform posthorn.lock_group(put_group);
     locked := true;
@@ -92,8 +92,8 @@ begin
   loop
     begin
       insert into posthorn.subscriptions as s (group_id, namespace, name, conditions_sql, params, expiry_interval)
-      values (put_subscription.group_name, put_subscription.namespace, put_subscription.name,
-        put_subscription.conditions_sql, put_subscription.params, put_subscription.expiry_interval)
+      values (group_name, namespace_name, subscription,
+        conditions_sql, params, expiry_interval)
       on conflict on constraint subscriptions_name_key do update
         set conditions_sql = excluded.conditions_sql, params = excluded.params, expiry_interval = excluded.expiry_interval,
           last_active_at = posthorn.now(), error = null, stopped_at = null

@@ -66,34 +66,34 @@ comment on function posthorn.change_webhook(text, text, jsonb) is
 create or replace function posthorn.webhook_group(namespace text)
 returns posthorn.groups language plpgsql as $$
 declare
-  ns int := posthorn.namespace_id(webhook_group.namespace);
+  ns int := posthorn.namespace_id(namespace);
   g posthorn.groups;
 begin
   perform from posthorn.namespaces n where n.id = ns for no key update;
   select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = 'webhooks';
   if not found then
-    g.id := posthorn.define_group(webhook_group.namespace, 'webhooks', '{"attempts": 0}');
+    g.id := posthorn.define_group(namespace, 'webhooks', '{"attempts": 0}');
     update posthorn.groups x set kind = 'webhooks' where x.id = g.id returning x.* into g;
     insert into posthorn.webhook_groups (group_id) values (g.id);
     insert into posthorn.leads (kind, id) values ('webhooks', g.id);
   elsif g.kind <> 'webhooks' then
-    raise exception 'namespace % has a group "webhooks" that is not for webhooks', webhook_group.namespace
+    raise exception 'namespace % has a group "webhooks" that is not for webhooks', namespace
       using errcode = 'PH002', hint = 'The name is reserved for them: let its workers use another group, and delete this one.';
   end if;
   return g;
 end $$;
 
 -- The webhook with a name; an error if there is none.
-create or replace function posthorn.webhook_named(namespace text, name text)
+create or replace function posthorn.webhook_named(namespace text, webhook text)
 returns posthorn.webhooks language plpgsql stable as $$
 declare
   w posthorn.webhooks;
 begin
   select x.* into w
   from posthorn.webhooks x join posthorn.groups g on g.id = x.group_id
-  where g.namespace_id = posthorn.namespace_id(webhook_named.namespace) and x.name = webhook_named.name;
+  where g.namespace_id = posthorn.namespace_id(namespace) and x.name = webhook;
   if not found then
-    raise exception 'webhook % does not exist in namespace %', coalesce(quote_literal(name), 'null'), namespace
+    raise exception 'webhook % does not exist in namespace %', coalesce(quote_literal(webhook), 'null'), namespace
       using errcode = 'PH001', hint = 'See: select name from posthorn.webhook_status; or make it: select posthorn.create_webhook(…);';
   end if;
   return w;

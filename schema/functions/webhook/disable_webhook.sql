@@ -28,12 +28,12 @@ begin
   if s.stopped_at is not null then
     return;
   end if;
-  perform posthorn.stop_subscriptions(w.group_id, array[(s.id, stop_webhook.reason)::posthorn.trouble]);
+  perform posthorn.stop_subscriptions(w.group_id, array[(s.id, reason)::posthorn.trouble]);
   perform posthorn.note_webhook_change(w.group_id);
   select n.namespace into ns from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id where g.id = w.group_id;
   told := posthorn.webhook_stream(ns, s);
   if told is not null then
-    perform posthorn.publish(ns, 'posthorn.webhook.disabled', json_build_object('webhook', w.name, 'reason', stop_webhook.reason), stream => told, key => w.name);
+    perform posthorn.publish(ns, 'posthorn.webhook.disabled', json_build_object('webhook', w.name, 'reason', reason), stream => told, key => w.name);
   end if;
 end $$;
 

@@ -19,7 +19,7 @@ comment on function posthorn.test_webhook(text, text) is
 create or replace function posthorn.enabled_webhook(namespace text, name text)
 returns posthorn.webhooks language plpgsql stable as $$
 declare
-  w posthorn.webhooks := posthorn.webhook_named(enabled_webhook.namespace, enabled_webhook.name);
+  w posthorn.webhooks := posthorn.webhook_named(namespace, name);
 begin
   if exists (select from posthorn.subscriptions s where s.group_no = w.group_id and s.name = w.name and s.stopped_at is not null) then
     raise exception 'webhook % is disabled', quote_literal(w.name)

@@ -5,7 +5,6 @@ create or replace function posthorn.take_webhooks(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
   g posthorn.groups;
   stood posthorn.cursors;
@@ -48,11 +47,11 @@ begin
     c := step.c;
     c.n := stood.n + 1;
     perform posthorn.keep_cursor(c);
-    insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
+    insert into posthorn.leases as l (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
     select g.id, g.namespace_id, gen_random_uuid(), take_webhooks.owner, posthorn.now() + take_webhooks.lease_for,
       (step.w).ids, (step.w).base, (step.w).target, (step.w).lo, (step.w).hi, (step.w).since
     where (step.w).ids is not null or (step.w).hi is not null
-    returning id, attempt into taken.id, taken.attempt;
+    returning l.id, l.attempt into taken.id, taken.attempt;
   end if;
   take_webhooks.lease := taken.id;
   take_webhooks.attempt := taken.attempt;
@@ -98,14 +97,14 @@ comment on function posthorn.webhook_events(bigint, int, int) is
   'admin: The events of a window that webhooks want, in order, each with these and its slot among ordered ones; and the version of the settings.';
 
 -- Whether a stream is neither restricted nor confidential.
-create or replace function posthorn.is_open(namespace_id int, stream text)
+create or replace function posthorn.is_open(ns int, stream text)
 returns boolean
 language plpgsql stable -- not sql, which would plan anew at every call
 as $$
 begin
   return not exists (
     select from posthorn.stream_policies p
-    where p.namespace_id = is_open.namespace_id and p.stream_name = is_open.stream and p.security_level <> 'open');
+    where p.namespace_id = ns and p.stream_name = stream and p.security_level <> 'open');
 end $$;
 
 create or replace function posthorn.due_webhooks(
@@ -155,7 +154,7 @@ comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], in
 create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], due_from timestamptz, at timestamptz)
 returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz) language plpgsql stable as $$
 declare
-  most int := case when w.failures >= 5 then 1 else due_for_webhook.room end; -- one that fails is only probed
+  most int := case when w.failures >= 5 then 1 else room end; -- one that fails is only probed
   settled bigint;
   begin_at int;
   per_slot int;
@@ -167,9 +166,9 @@ begin
     from (
       select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
       where x.group_id = w.group_id and x.subscription = w.name and x.slot is null
-        and x.due_at between due_for_webhook.due_from and due_for_webhook.at
-      order by x.due_at, x.event_id limit most + cardinality(due_for_webhook.held)) r
-    where r.event_id <> all (due_for_webhook.held)
+        and x.due_at between due_from and at
+      order by x.due_at, x.event_id limit most + cardinality(held)) r
+    where r.event_id <> all (held)
     order by r.due_at, r.event_id limit most;
   if w.ordering = 'none' then
     return;
@@ -180,9 +179,9 @@ begin
   -- First a few of each slot, since the events of a slot are sent one after another; then more, if there is room.
   foreach per_slot in array array[greatest(most / w.concurrency, 1), most] loop
     for due in
-      select x.* from posthorn.due_in_slots(w, begin_at, 255, most - cardinality(taken), per_slot, due_for_webhook.held || taken, settled, due_for_webhook.at) x
+      select x.* from posthorn.due_in_slots(w, begin_at, 255, most - cardinality(taken), per_slot, held || taken, settled, at) x
       union all
-      select x.* from posthorn.due_in_slots(w, 0, begin_at - 1, most - cardinality(taken), per_slot, due_for_webhook.held || taken, settled, due_for_webhook.at) x
+      select x.* from posthorn.due_in_slots(w, 0, begin_at - 1, most - cardinality(taken), per_slot, held || taken, settled, at) x
       limit most - cardinality(taken)
     loop
       event_id := due.event_id;
@@ -201,12 +200,12 @@ create or replace function posthorn.due_in_slots(
   w posthorn.webhooks, first int, last int, most int, per_slot int, held bigint[], settled bigint, at timestamptz
 ) returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz) language plpgsql stable as $$
 declare
-  last_slot constant bigint := posthorn.webhook_slot(w.id, due_in_slots.last);
+  last_slot constant bigint := posthorn.webhook_slot(w.id, last);
 begin
   return query
     with recursive s (slot) as (
       (select x.slot from posthorn.retries x
-       where x.group_id = w.group_id and x.slot between posthorn.webhook_slot(w.id, due_in_slots.first) and last_slot order by x.slot limit 1)
+       where x.group_id = w.group_id and x.slot between posthorn.webhook_slot(w.id, first) and last_slot order by x.slot limit 1)
       union all
       select (select x.slot from posthorn.retries x
         where x.group_id = w.group_id and x.slot > s.slot and x.slot <= last_slot order by x.slot limit 1)
@@ -216,11 +215,11 @@ begin
     from s cross join lateral (
       select d.*
       from (
-        select r.event_id, r.attempts, r.slot, r.due_at, bool_and(r.due_at <= due_in_slots.at) over (order by r.event_id) as due
+        select r.event_id, r.attempts, r.slot, r.due_at, bool_and(r.due_at <= at) over (order by r.event_id) as due
         from (
           select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
-          where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit due_in_slots.per_slot + cardinality(due_in_slots.held)) r) d
-      where d.due and d.event_id <= due_in_slots.settled and d.event_id <> all (due_in_slots.held)
-      order by d.event_id limit due_in_slots.per_slot) h
-    limit due_in_slots.most;
+          where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit per_slot + cardinality(held)) r) d
+      where d.due and d.event_id <= settled and d.event_id <> all (held)
+      order by d.event_id limit per_slot) h
+    limit most;
 end $$;

@@ -13,20 +13,20 @@ declare
   bytes bytea;
 begin
   begin
-    bytes := decode(regexp_replace(add_webhook_secret.secret, '^(whsec_|whsk_)', ''), 'base64');
+    bytes := decode(regexp_replace(secret, '^(whsec_|whsk_)', ''), 'base64');
   exception when others then
     bytes := null;
   end;
-  if (add_webhook_secret.secret like 'whsec\_%' and octet_length(bytes) between 24 and 64
-    or add_webhook_secret.secret like 'whsk\_%' and octet_length(bytes) = 64) is not true
+  if (secret like 'whsec\_%' and octet_length(bytes) between 24 and 64
+    or secret like 'whsk\_%' and octet_length(bytes) = 64) is not true
   then
     raise exception 'the secret is not one of Standard Webhooks' using errcode = 'PH004',
       hint = 'It is whsec_ and 24 to 64 bytes in base64, or whsk_ and the 64 bytes of an ed25519 key; leave it out, and one is made.';
   end if;
   insert into posthorn.webhook_secrets (webhook_id, kind, secret, public_key)
-  values (add_webhook_secret.webhook_id, case when add_webhook_secret.secret like 'whsk\_%' then 'ed25519' else 'hmac' end,
-    regexp_replace(add_webhook_secret.secret, '\s', '', 'g'),
-    case when add_webhook_secret.secret like 'whsk\_%' then 'whpk_' || encode(substr(bytes, 33), 'base64') end);
+  values (webhook_id, case when secret like 'whsk\_%' then 'ed25519' else 'hmac' end,
+    regexp_replace(secret, '\s', '', 'g'),
+    case when secret like 'whsk\_%' then 'whpk_' || encode(substr(bytes, 33), 'base64') end);
 end $$;
 
 create or replace function posthorn.rotate_webhook_secret(namespace text, name text, secret text default null, keep_old interval default '1 day')

@@ -35,7 +35,7 @@ declare
 begin
   select array_agg(h->>'name' order by h->>'name') into twins
   from jsonb_array_elements(handlers) h
-  group by posthorn.name_now(check_twins.group_no, h->>'name') having count(*) > 1 limit 1;
+  group by posthorn.name_now(group_no, h->>'name') having count(*) > 1 limit 1;
   if found then
     raise exception '% and % are names of one handler', quote_literal(twins[1]), quote_literal(twins[2])
       using errcode = 'PH002', hint = 'One of them was renamed to the other. Give the new handler a name that the group never had, or delete the former name from posthorn.former_names when no program uses it any more.';

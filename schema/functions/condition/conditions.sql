@@ -30,30 +30,30 @@ end $$;
 -- that up for each event. condition_<id>_many joins many events with all subscriptions at once. Both end with an
 -- error, a division by zero, when the time $4 has passed. They look at the clock for every 16th event and
 -- subscription that a scan reads, because a look costs a microsecond or two.
-create or replace function posthorn.compile(id int, sql text)
+create or replace function posthorn.compile(condition_id int, sql text)
 returns void language plpgsql as $$
 declare
   checked record := posthorn.check_condition(sql);
   rest text; -- the condition without the part s.params @> …
-  scope text := format('s.group_no = $1 and s.condition_id = %s and (s.id = any ($3) or $3 is null and s.stopped_at is null)', id);
+  scope text := format('s.group_no = $1 and s.condition_id = %s and (s.id = any ($3) or $3 is null and s.stopped_at is null)', condition_id);
   in_time constant text := '(%1$s.id %% 16 <> 0 or clock_timestamp() < $4 or 1 / (%1$s.id %% 16) = 1)';
   events text := format(in_time, 'e');
   subscriptions text := format(in_time, 's');
 begin
   update posthorn.conditions c
   set reads = checked.reads, foreign_code = checked.foreign_code, has_many = checked.keys is not null
-  where c.id = compile.id;
+  where c.id = condition_id;
   if checked.args is null then
     -- Where the condition has an equation, a hash join beats the nested loop that an estimate of few
     -- subscriptions would choose.
-    perform posthorn.make_condition_function(format('condition_%s', id),
+    perform posthorn.make_condition_function(format('condition_%s', condition_id),
       format('select e.id, s.id, s.name from unnest($2) e join posthorn.subscriptions s on %s and %s and %s and %s',
         scope, events, subscriptions, checked.expression),
       array['enable_nestloop', 'enable_mergejoin']);
     return;
   end if;
   -- For each event (hence offset) by the index on params, which serves bitmap scans only.
-  perform posthorn.make_condition_function(format('condition_%s', id),
+  perform posthorn.make_condition_function(format('condition_%s', condition_id),
     format('select e.id, s.id, s.name from unnest($2) e cross join lateral (
         select s.id, s.name from posthorn.subscriptions s where %s and %s offset 0) s where %s',
       posthorn.not_by_index(scope), checked.expression, events),
@@ -61,7 +61,7 @@ begin
   if checked.keys is not null then
     select coalesce(string_agg(format(' and (%s)', p), ''), '') into rest
     from unnest(checked.parts) p where p <> 's.params @> jsonb_build_object(' || checked.args || ')';
-    perform posthorn.make_condition_function(format('condition_%s_many', id),
+    perform posthorn.make_condition_function(format('condition_%s_many', condition_id),
       posthorn.join_by_keys(format('%s and %s and %s', scope, events, subscriptions), posthorn.not_by_index(scope) || ' and ' || events,
         checked.args, checked.keys, rest),
       array['enable_nestloop', 'enable_mergejoin']);

@@ -9,10 +9,10 @@ declare
   r record;
   before posthorn.cursors;
 begin
-  taken := posthorn.claim_blocked(g, claim_slot.node, claim_slot.max_events, claim_slot.at, claim_slot.until, claim_slot.token);
+  taken := posthorn.claim_blocked(g, node, max_events, at, until, token);
   for i in 1..4 loop
     exit when taken.id is not null;
-    taken := posthorn.claim_waiting(g, claim_slot.node, claim_slot.max_events, claim_slot.until, claim_slot.token);
+    taken := posthorn.claim_waiting(g, node, max_events, until, token);
     exit when taken.id is not null;
     before := c;
     r := posthorn.cut(g, c, sight, clock_low);

@@ -129,11 +129,11 @@ returns void language plpgsql stable as $$
 declare
   g posthorn.groups;
 begin
-  select x.* into g from posthorn.groups x where x.id = check_kind.group_id;
-  if g.kind not in ('group', check_kind.allowed) then
+  select x.* into g from posthorn.groups x where x.id = group_id;
+  if g.kind not in ('group', allowed) then
     raise exception 'group "%" is %: %', g.name,
-        case g.kind when 'archive' then 'an archive' when 'webhooks' then 'a webhook group' else 'a ' || g.kind end, check_kind.what
-      using errcode = 'PH005', hint = check_kind.hint;
+        case g.kind when 'archive' then 'an archive' when 'webhooks' then 'a webhook group' else 'a ' || g.kind end, what
+      using errcode = 'PH005', hint = hint;
   end if;
 end $$;
 

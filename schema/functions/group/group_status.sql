@@ -68,11 +68,11 @@ comment on function posthorn.pending(posthorn.groups) is
 -- visible in the base of the caller. A view asks for all groups of a namespace, and counts its newest events once for
 -- all of them. From the end of the log back, each hundredth event is a milestone: its id, and the lowest xid of it and
 -- the events behind it. Their number is its place. They are kept until the statement ends.
-create or replace function posthorn.milestone(namespace_id int, pos bigint, base_end xid8, ids_behind bigint, out id bigint, out events bigint)
+create or replace function posthorn.milestone(ns int, pos bigint, base_end xid8, ids_behind bigint, out id bigint, out events bigint)
 language plpgsql stable
 as $$
 declare
-  question text := concat_ws(' ', namespace_id, pos + ids_behind, pg_current_snapshot(), extract(epoch from statement_timestamp()));
+  question text := concat_ws(' ', ns, pos + ids_behind, pg_current_snapshot(), extract(epoch from statement_timestamp()));
   kept text[] := string_to_array(current_setting('posthorn.milestones', true), '|');
   reach bigint := least(10000, 2 * ids_behind);
   ids bigint[];
@@ -89,7 +89,7 @@ begin
       select x.id, row_number() over (order by x.id desc) as place, min(x.xid::text::bigint) over (order by x.id desc) as xid
       from (
         select e.id, e.xid from posthorn.events e
-        where e.namespace_id = milestone.namespace_id order by e.id desc limit reach) x
+        where e.namespace_id = ns order by e.id desc limit reach) x
     ) n
     where n.place % 100 = 0;
     perform set_config('posthorn.milestones', concat_ws('|', question, reach, ids, xids), false);

@@ -6,7 +6,7 @@ create or replace function posthorn.read_window(
 declare
   step record;
 begin
-  step := posthorn.advance(c, g.namespace_id, max_events, sight, read_window.clock_low);
+  step := posthorn.advance(c, g.namespace_id, max_events, sight, clock_low);
   w.group_id := g.id;
   w.namespace_id := g.namespace_id;
   w.base := c.base;

@@ -51,7 +51,7 @@ as $$
 declare
   l posthorn.leases;
 begin
-  select x.* into l from posthorn.leases x where x.id = raise_lease_lost.lease;
+  select x.* into l from posthorn.leases x where x.id = lease;
   raise exception 'lease % (attempt %) is lost', coalesce(lease::text, 'null'), coalesce(attempt::text, 'null')
     using errcode = 'PH003',
       detail = case when l.id is null then 'It was settled, its group moved, or there never was one.'

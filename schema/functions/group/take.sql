@@ -125,8 +125,8 @@ as $$
 begin
   return query
     select t.lease, t.attempt
-    from posthorn.take(take_with_settings.group_id, take_with_settings.node, take_with_settings.max_events,
-      take_with_settings.lease_for, take_with_settings.token, take_with_settings.settle_lease, take_with_settings.settle_attempt) t;
+    from posthorn.take(group_id, node, max_events,
+      lease_for, token, settle_lease, settle_attempt) t;
   if current_setting('posthorn.session', true) = 'ready' then -- the settings are right only until this function ends
     perform set_config('posthorn.session', 'verified', false);
   end if;

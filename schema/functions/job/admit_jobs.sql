@@ -91,12 +91,12 @@ end $$;
 create or replace function posthorn.await_job_limits(namespace_id int)
 returns boolean language plpgsql as $$
 begin
-  if posthorn.try_job_limits(await_job_limits.namespace_id, 1) then
+  if posthorn.try_job_limits(namespace_id, 1) then
     return true;
   elsif exists (select from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'advisory') then
     return false;
   end if;
-  perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), await_job_limits.namespace_id);
+  perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), namespace_id);
   return true;
 end $$;
 
@@ -110,9 +110,9 @@ begin
       using errcode = 'PH005', hint = 'Claim in a read committed transaction.';
   end if;
   for n in 1..try_job_limits.tries loop
-    if pg_try_advisory_xact_lock(posthorn.lock_class('job limit'), try_job_limits.namespace_id) then
+    if pg_try_advisory_xact_lock(posthorn.lock_class('job limit'), namespace_id) then
       return true;
-    elsif n < try_job_limits.tries then
+    elsif n < tries then
       perform pg_sleep(0.0005); -- takes a millisecond: the server rounds up to that
     end if;
   end loop;

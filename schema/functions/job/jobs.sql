@@ -122,7 +122,7 @@ begin
     raise exception 'there is no status %', left(status, 60)
       using errcode = 'PH004', hint = 'It is PENDING, PROCESSING, COMPLETED, FAILED or CANCELLED.';
   end if;
-  return posthorn.namespace_id(check_job_filter.namespace);
+  return posthorn.namespace_id(namespace);
 end $$;
 
 create or replace function posthorn.count_jobs(

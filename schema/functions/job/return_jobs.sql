@@ -11,7 +11,7 @@ begin
   if at < not_before and at >= not_before - pause then
     return;
   end if;
-  if exists (select from posthorn.waiting_jobs w where w.due_at <= return_jobs.at) then
+  if exists (select from posthorn.waiting_jobs w where w.due_at <= at) then
     perform posthorn.promote_jobs(at);
   end if;
   perform posthorn.expire_jobs_if_due(at);

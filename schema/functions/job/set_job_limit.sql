@@ -87,16 +87,16 @@ create or replace function posthorn.change_job_limits(namespace_id int)
 returns void language plpgsql as $$
 begin
   perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), 0);
-  perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), change_job_limits.namespace_id);
+  perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), namespace_id);
 end $$;
 
 -- Counts the running jobs of a tag after a change of its limits, and lets parked jobs go on.
 create or replace function posthorn.reopen_job_tag(namespace_id int, tag text)
 returns void language plpgsql as $$
 begin
-  perform posthorn.count_running_tag(reopen_job_tag.namespace_id, reopen_job_tag.tag);
-  perform posthorn.reopen_tags(reopen_job_tag.namespace_id, array[reopen_job_tag.tag]);
-  perform posthorn.drop_empty_limit(reopen_job_tag.namespace_id, reopen_job_tag.tag);
+  perform posthorn.count_running_tag(namespace_id, tag);
+  perform posthorn.reopen_tags(namespace_id, array[tag]);
+  perform posthorn.drop_empty_limit(namespace_id, tag);
   perform nextval('posthorn.job_news');
 end $$;
 

@@ -4,7 +4,7 @@ returns void language plpgsql immutable as $$
 begin
   if posthorn.is_name(value) is not true then
     raise exception '% must be 1 to 255 bytes without control characters', what
-      using errcode = 'PH004', hint = check_name.hint;
+      using errcode = 'PH004', hint = hint;
   end if;
 end $$;
 

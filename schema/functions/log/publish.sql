@@ -209,7 +209,7 @@ declare
 begin
   perform posthorn.check_name(known_as.dedup_key, 'dedup_key', 'Use the id of the request, or a hash of it.');
   insert into posthorn.dedup_keys as d (namespace_id, dedup_key, stream_id, event_id, expires_at)
-  values (known_as.namespace_id, known_as.dedup_key, known_as.stream_id, known_as.new_id, today + posthorn.setting('dedup_period')::interval)
+  values (known_as.namespace_id, known_as.dedup_key, known_as.stream_id, new_id, today + posthorn.setting('dedup_period')::interval)
   on conflict on constraint dedup_keys_pkey do update
     set event_id = excluded.event_id, expires_at = excluded.expires_at
     where d.expires_at <= today;

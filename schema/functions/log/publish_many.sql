@@ -96,19 +96,19 @@ end $$;
 create or replace function posthorn.check_batch(types text[], payloads json[], keys text[], tags text[], metadata json[])
 returns void language plpgsql stable as $$
 begin
-  if array_to_string(check_batch.types, '') || coalesce(array_to_string(check_batch.keys, ''), '') ~ '[[:cntrl:]]'
+  if array_to_string(types, '') || coalesce(array_to_string(keys, ''), '') ~ '[[:cntrl:]]'
     or exists (
-      select from unnest(check_batch.types, check_batch.payloads) m (type, payload)
+      select from unnest(types, payloads) m (type, payload)
       where (octet_length(m.type) between 1 and 255
         and octet_length(m.payload::text) <= 1000 and strpos(m.payload::text, '\u0000') = 0) is not true)
-    or exists (select from unnest(check_batch.keys) k where octet_length(k) > 255)
-    or exists (select from unnest(check_batch.tags) t where t <> '{}')
+    or exists (select from unnest(keys) k where octet_length(k) > 255)
+    or exists (select from unnest(tags) t where t <> '{}')
     or exists (
-      select from unnest(check_batch.metadata) d
+      select from unnest(metadata) d
       where octet_length(d::text) > 1000 or strpos(d::text, '\u0000') > 0)
   then
     perform posthorn.check_message(m.type, m.key, m.payload, m.tags::text[], m.metadata)
-    from unnest(check_batch.types, check_batch.payloads, check_batch.keys, check_batch.tags, check_batch.metadata)
+    from unnest(types, payloads, keys, tags, metadata)
       as m (type, payload, key, tags, metadata);
   end if;
 end $$;

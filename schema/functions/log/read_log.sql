@@ -37,8 +37,8 @@ create or replace function posthorn.read_step(
   out seen_xid xid8, out seen_id bigint, out way text, out next_cursor text, out at_end boolean, out looked boolean
 ) language plpgsql as $$
 declare
-  j jsonb := posthorn.cursor_json_of(read_step.cursor);
-  c posthorn.cursors := posthorn.cursor_from(read_step.cursor);
+  j jsonb := posthorn.cursor_json_of(cursor);
+  c posthorn.cursors := posthorn.cursor_from(cursor);
   was posthorn.cursors := c;
   passed_over jsonb := '{}';
   sight posthorn.sight;
@@ -47,7 +47,7 @@ begin
   perform posthorn.check_retained(c);
   -- An xid of our own would be a write, so base_next stays unknown.
   select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
-  w := posthorn.advance(c, read_step.namespace_id, read_step.max_events, sight, '-infinity');
+  w := posthorn.advance(c, namespace_id, max_events, sight, '-infinity');
   c := w.c;
   if was.target is null then -- a new look was taken
     c := posthorn.seen_for_sure(c);

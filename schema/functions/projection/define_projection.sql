@@ -39,10 +39,10 @@ returns bigint language plpgsql as $$
 declare
   made bigint;
 begin
-  made := posthorn.define_group(namespace, name, '{"backoff": {"to": "1 minute"}}'::jsonb || new_projection.config
+  made := posthorn.define_group(namespace, name, '{"backoff": {"to": "1 minute"}}'::jsonb || config
     || '{"order": "total", "attempts": 0, "on_failure": "block", "read_ahead": 10000, "start": "beginning"}');
   update posthorn.groups g set kind = 'projection' where g.id = made;
-  insert into posthorn.projections (group_id, replaces) values (made, new_projection.replaces);
+  insert into posthorn.projections (group_id, replaces) values (made, replaces);
   return made;
 end $$;
 

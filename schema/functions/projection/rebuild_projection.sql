@@ -24,7 +24,7 @@ comment on function posthorn.rebuild_projection(text, text, boolean) is
 
 -- Refuses a rebuild that would lack events, unless it may be partial. Retention drops the oldest partitions, so the
 -- first event that was applied tells whether any is missing.
-create or replace function posthorn.check_replayable(group_id int, partial boolean)
+create or replace function posthorn.check_replayable(group_no int, partial boolean)
 returns void language plpgsql stable as $$
 declare
   missing bigint;
@@ -32,7 +32,7 @@ begin
   select p.first_event into missing
   from posthorn.projections p
   join posthorn.groups g on g.id = p.group_id
-  where p.group_id = check_replayable.group_id
+  where p.group_id = group_no
     and not exists (select from posthorn.events e where e.namespace_id = g.namespace_id and e.id = p.first_event);
   if missing is not null and partial is not true then
     raise exception 'event %, with which this projection began, is no longer in the log', missing

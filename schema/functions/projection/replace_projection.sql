@@ -41,13 +41,13 @@ create or replace function posthorn.replacement_of(namespace text, name text, ou
 language plpgsql stable
 as $$
 begin
-  old := posthorn.projection_named(replacement_of.namespace, replacement_of.name);
+  old := posthorn.projection_named(namespace, name);
   select g.* into new
   from posthorn.projections p
   join posthorn.groups g on g.id = p.group_id
   where p.replaces = (old).id;
   if not found then
-    raise exception 'projection "%" has no replacement', replacement_of.name
+    raise exception 'projection "%" has no replacement', name
       using errcode = 'PH001', hint = 'It has taken its place, was abandoned, or did not begin.';
   end if;
 end $$;

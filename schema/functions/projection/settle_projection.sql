@@ -31,15 +31,15 @@ comment on function posthorn.settle_projection(bigint, int, bigint, bigint, inte
   'consumer: Settles the head of a projection''s lease, from one event to another, in the transaction of its effect; refuses if the lease is lost or begins elsewhere.';
 
 -- Raises that a projection's lease is lost, and why.
-create or replace function posthorn.raise_projection_lost(lease bigint, attempt int)
+create or replace function posthorn.raise_projection_lost(lease bigint, attempt_no int)
 returns void language plpgsql stable as $$
 begin
-  if exists (select from posthorn.leases x where x.id = raise_projection_lost.lease and x.attempt = raise_projection_lost.attempt) then
-    raise exception 'lease % (attempt %) is lost', lease, attempt
+  if exists (select from posthorn.leases x where x.id = lease and x.attempt = attempt_no) then
+    raise exception 'lease % (attempt %) is lost', lease, attempt_no
       using errcode = 'PH003', detail = 'It is being taken away, or these events are not at its head.',
         hint = 'Roll back: another worker holds the lease now, and applies the events.';
   end if;
-  perform posthorn.raise_lease_lost(lease, attempt);
+  perform posthorn.raise_lease_lost(lease, attempt_no);
 end $$;
 
 -- Notes the first event of a projection, and the end of a failure or a rebuild. Called only when one of these facts

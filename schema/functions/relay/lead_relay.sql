@@ -38,6 +38,6 @@ comment on function posthorn.note_relay_error(bigint, text, bigint, text) is
 create or replace function posthorn.hold_relay(group_id bigint, owner text, epoch bigint)
 returns void language plpgsql as $$
 begin
-  perform posthorn.lock_group(hold_relay.group_id::int);
-  perform posthorn.hold('relay', hold_relay.group_id, hold_relay.owner, hold_relay.epoch);
+  perform posthorn.lock_group(group_id::int);
+  perform posthorn.hold('relay', group_id, owner, epoch);
 end $$;

@@ -160,7 +160,7 @@ comment on function posthorn.resume_schedule(text, text) is
   'admin: Lets a paused schedule go on with its next time; missed times are not made up for.';
 
 -- The schedule with a name; an error if there is none.
-create or replace function posthorn.schedule_named(namespace text, name text)
+create or replace function posthorn.schedule_named(namespace_name text, schedule text)
 returns posthorn.scheduled_tasks language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -168,10 +168,10 @@ declare
   t posthorn.scheduled_tasks;
 begin
   select x.* into t from posthorn.scheduled_tasks x
-  where x.namespace = schedule_named.namespace and x.name = schedule_named.name;
+  where x.namespace = namespace_name and x.name = schedule;
   if not found then
-    perform posthorn.namespace_id(namespace);
-    raise exception 'schedule % does not exist in namespace %', coalesce(quote_literal(name), 'null'), namespace
+    perform posthorn.namespace_id(namespace_name);
+    raise exception 'schedule % does not exist in namespace %', coalesce(quote_literal(schedule), 'null'), namespace_name
       using errcode = 'PH001', hint = 'See: select name from posthorn.schedules;';
   end if;
   return t;

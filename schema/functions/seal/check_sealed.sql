@@ -27,7 +27,7 @@ comment on function posthorn.sealed_with(json) is
   'admin: The version of the key with which a payload was sealed, by its form; null if it is not sealed.';
 
 -- Refuses a payload for a confidential stream that is not sealed with a key of it.
-create or replace function posthorn.check_sealed(namespace_id int, stream text, payload json)
+create or replace function posthorn.check_sealed(ns int, stream text, payload json)
 returns void language plpgsql stable as $$
 declare
   found_version bigint := posthorn.sealed_with(payload);
@@ -36,7 +36,7 @@ begin
     perform posthorn.refuse_plaintext(stream);
   elsif not exists (
     select from posthorn.stream_keys k
-    where k.namespace_id = check_sealed.namespace_id and k.stream_name = check_sealed.stream
+    where k.namespace_id = ns and k.stream_name = stream
       and k.version = found_version and k.key is not null)
   then
     raise exception 'the payload is sealed with key % of stream %, which does not exist, or not any more', found_version, quote_literal(stream)

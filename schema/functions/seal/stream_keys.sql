@@ -27,11 +27,11 @@ comment on function posthorn.load_stream_keys(text, text) is
   'publisher, consumer: The wrapped keys of a stream, each with the settings for newer keys; one row without a key if there is none.';
 
 -- Locks the policy of a confidential stream, so that its keys are changed by one transaction at a time.
-create or replace function posthorn.lock_stream_keys(namespace_id int, stream text)
+create or replace function posthorn.lock_stream_keys(ns int, stream text)
 returns void language plpgsql as $$
 begin
   perform from posthorn.stream_policies p
-  where p.namespace_id = lock_stream_keys.namespace_id and p.stream_name = lock_stream_keys.stream
+  where p.namespace_id = ns and p.stream_name = stream
     and p.security_level = 'confidential'
   for no key update;
   if not found then
@@ -72,7 +72,7 @@ comment on function posthorn.add_stream_key(text, text, bigint, text, bytea) is
   'publisher: Adds the next key of a confidential stream, wrapped.';
 
 -- Writes into the policy of a confidential stream which key seals: the last one, unless it is destroyed.
-create or replace function posthorn.note_active_key(namespace_id int, stream text)
+create or replace function posthorn.note_active_key(ns int, stream text)
 returns void language plpgsql as $$
 begin
   update posthorn.stream_policies p
@@ -80,10 +80,10 @@ begin
   from (
     select (
       select case when k.key is not null then k.version end from posthorn.stream_keys k
-      where k.namespace_id = note_active_key.namespace_id and k.stream_name = note_active_key.stream
+      where k.namespace_id = ns and k.stream_name = stream
       order by k.version desc limit 1) as version
   ) active
-  where p.namespace_id = note_active_key.namespace_id and p.stream_name = note_active_key.stream
+  where p.namespace_id = ns and p.stream_name = stream
     and p.security_level = 'confidential' and p.active_key_version is distinct from active.version;
 end $$;
 

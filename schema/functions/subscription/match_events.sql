@@ -374,7 +374,7 @@ declare
     select distinct f from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id cross join lateral unnest(c.reads) f
     where m.group_no = l.group_id);
 begin
-  l.ids := batch_of.ids;
+  l.ids := ids;
   return array_agg(e) from posthorn.batch_events(l, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), false) e;
 exception when data_exception then -- a payload that jsonb cannot hold, such as half of a surrogate pair
   return array_agg(e) from posthorn.batch_events(l, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), true) e;

@@ -53,12 +53,12 @@ comment on function posthorn.subscribe_with_sql(text, text, text, jsonb, text[])
 
 -- Refuses a change of subscriptions in the group of the webhooks. Consumers may subscribe and unsubscribe. A webhook is
 -- for admins: it sends its events out of the house.
-create or replace function posthorn.refuse_webhooks(namespace text, group_name text)
+create or replace function posthorn.refuse_webhooks(namespace_name text, group_name text)
 returns void language plpgsql stable as $$
 begin
   perform posthorn.check_kind(g.id, 'its subscriptions are webhooks', 'Use create_webhook, change_webhook and delete_webhook.')
   from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id
-  where n.namespace = refuse_webhooks.namespace and g.name = refuse_webhooks.group_name
+  where n.namespace = namespace_name and g.name = group_name
     and g.kind = 'webhooks';
 end $$;
 

@@ -55,7 +55,7 @@ begin
     return false;
   end if;
   lock table posthorn.webhook_attempts in access exclusive mode;
-  if exists (select from posthorn.webhook_attempts_default a where a.at >= make_webhook_day.day and a.at < make_webhook_day.day + 1) then
+  if exists (select from posthorn.webhook_attempts_default a where a.at >= day and a.at < day + 1) then
     return false; -- upkeep did not run for days: this day stays in the default partition
   end if;
   execute format('create table posthorn.%I partition of posthorn.webhook_attempts for values from (%L) to (%L)', name, day, day + 1);

@@ -49,7 +49,7 @@ comment on function posthorn.sleep_job(bigint, text, text, interval, int, text) 
   'consumer: Ends the attempt of a worker at a job without a failure, and lets the job go on after sleep_for; returns when. Null: the sleep with this name is over, and the attempt goes on.';
 
 -- Saves a step unless it is saved already, and returns it.
-create or replace function posthorn.add_step(job bigint, worker text, name text, result json, wakes_at timestamptz, attempt int, namespace text)
+create or replace function posthorn.add_step(job_id bigint, holder text, step_name text, value json, wake_time timestamptz, attempt_no int, namespace text)
 returns posthorn.saved_steps language plpgsql as $$
 declare
   most constant int := 1000;
@@ -57,25 +57,25 @@ declare
   step posthorn.saved_steps;
   saved int;
 begin
-  perform posthorn.check_name(add_step.name, 'the name of a step', 'Use a few words that say what it does, such as "charge".');
+  perform posthorn.check_name(step_name, 'the name of a step', 'Use a few words that say what it does, such as "charge".');
   perform posthorn.commit_firmly();
   select r.* into held from posthorn.running_jobs r
-  where r.job = add_step.job and r.worker = add_step.worker and (add_step.attempt is null or r.attempt = add_step.attempt)
-    and (add_step.namespace is null or r.namespace_id = posthorn.namespace_id(add_step.namespace))
+  where r.job = job_id and r.worker = holder and (attempt_no is null or r.attempt = attempt_no)
+    and (namespace is null or r.namespace_id = posthorn.namespace_id(namespace))
   for key share;
   if not found then
-    perform posthorn.recorded(add_step.job, add_step.worker, '', add_step.attempt, add_step.namespace); -- raises
+    perform posthorn.recorded(job_id, holder, '', attempt_no, namespace); -- raises
   end if;
   select count(*) into saved from posthorn.saved_steps s where s.job = held.job and s.month = held.month;
   insert into posthorn.saved_steps as s (job, name, month, n, attempt, saved_at, wakes_at, result)
-  select held.job, add_step.name, held.month, saved + 1, held.attempt, posthorn.now(), add_step.wakes_at, add_step.result
+  select held.job, step_name, held.month, saved + 1, held.attempt, posthorn.now(), wake_time, value
   where saved < most
   on conflict do nothing
   returning s.* into step;
   if found then
     return step;
   end if;
-  select s.* into step from posthorn.saved_steps s where s.job = held.job and s.month = held.month and s.name = add_step.name;
+  select s.* into step from posthorn.saved_steps s where s.job = held.job and s.month = held.month and s.name = step_name;
   if not found then
     raise exception 'job % has % steps already', held.job, most
       using errcode = 'PH004', hint = 'Let a step do more, for instance 1,000 rows rather than one, and report the rest as progress.';

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -55,15 +53,7 @@ func (w *world) blockWrites() (release func()) {
 
 func (w *world) payloads() []string {
 	w.T.Helper()
-	rows, err := w.Pool().Query(w.T.Context(), "select payload::text from posthorn.events order by id")
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	payloads, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return payloads
+	return testworld.Column[string](w, "select payload::text from posthorn.events order by id")
 }
 
 func TestPublisherGathers(t *testing.T) {

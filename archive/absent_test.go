@@ -87,9 +87,9 @@ func TestAnArchiveThatIsDeleted(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- archive.New(w.db, w.store, quick).Run(ctx) }()
-	w.await("select exists (select from posthorn.archives)")
+	w.Await("select exists (select from posthorn.archives)")
 	w.archived()
-	w.exec("select posthorn.delete_group('default', 'archive')")
+	w.Exec("select posthorn.delete_group('default', 'archive')")
 	if err := await.Value(t, "its process ends", ended); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("it ended with %v", err)
 	}

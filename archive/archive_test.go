@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // Every kind of event is archived unchanged, at a path made of its namespace, stream and
@@ -29,13 +28,13 @@ func TestEventsComeBackByteForByte(t *testing.T) {
 		sealed, `[]`, strings.Repeat(" ", 3) + `{"x": "` + strings.Repeat("long ", 10000) + `"}`,
 	}
 	for i := range max(len(streams), 3*len(payloads)) {
-		w.exec(`select posthorn.publish('default', 'order.placed', $1::json, $2, $3, $4, $5::json)`,
+		w.Exec(`select posthorn.publish('default', 'order.placed', $1::json, $2, $3, $4, $5::json)`,
 			payloads[i%len(payloads)], streams[i%len(streams)], []any{nil, "", `k"é`}[i%3], []any{nil, []string{"a", `{"b",c}`, "ü\\"}}[i/3%2],
 			[]any{nil, "{ \"trace\" :\n 1}", `{"v":2}`}[i%3])
 	}
-	w.exec("select posthorn.publish('default', 'order.placed', $1::json, 'orders')", sealed)
-	w.exec("select posthorn.define_namespace('shop')")
-	w.exec("select posthorn.publish('shop', 'order.placed', '{}', stream => 'orders')")
+	w.Exec("select posthorn.publish('default', 'order.placed', $1::json, 'orders')", sealed)
+	w.Exec("select posthorn.define_namespace('shop')")
+	w.Exec("select posthorn.publish('shop', 'order.placed', '{}', stream => 'orders')")
 	w.archive(quick)
 	w.archive(archive.Config{Namespace: "shop", SegmentAge: time.Microsecond})
 	want := events(t, w.db)
@@ -54,21 +53,16 @@ func TestEventsComeBackByteForByte(t *testing.T) {
 	}
 
 	other := worldOn(t, "file://"+w.dir, w.dir)
-	rows, _ := w.db.Query(t.Context(), `select distinct s.name from posthorn.events e join posthorn.streams s on s.id = e.stream_id
-		where posthorn.sealed_with(e.payload) is not null`)
-	confidential, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, stream := range confidential {
-		other.exec("select posthorn.set_stream_policy('default', $1, 'confidential')", stream)
+	for _, stream := range testworld.Column[string](w, `select distinct s.name from posthorn.events e join posthorn.streams s on s.id = e.stream_id
+		where posthorn.sealed_with(e.payload) is not null`) {
+		other.Exec("select posthorn.set_stream_policy('default', $1, 'confidential')", stream)
 	}
 	n, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{})
 	if err != nil || n != int64(len(want)) {
 		t.Fatalf("restored %d: %v", n, err)
 	}
 	same(t, "restored", events(t, other.db), want)
-	if id := ask[int64](other, "select posthorn.publish('default', 'x')"); id != int64(len(want))+1 {
+	if id := testworld.Ask[int64](other, "select posthorn.publish('default', 'x')"); id != int64(len(want))+1 {
 		t.Errorf("the next event has id %d", id)
 	}
 }
@@ -89,12 +83,12 @@ func TestSegmentsAreCut(t *testing.T) {
 	}
 	w.publish("orders", 12000)
 	w.publish("payments", 10)
-	w.exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '1 day' * n)) from generate_series(1, 3) n")
-	w.exec(`insert into posthorn.events (created_at, namespace_id, stream_id, type, payload)
+	w.Exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '1 day' * n)) from generate_series(1, 3) n")
+	w.Exec(`insert into posthorn.events (created_at, namespace_id, stream_id, type, payload)
 		select posthorn.now() - interval '1 day' * n, 1, (select id from posthorn.streams where name = 'payments'), 'old', '{}'
 		from generate_series(1, 3) n`)
 	stop := w.run(archive.Config{SegmentBytes: 200_000, SegmentEvents: 1100, SegmentAge: time.Hour})
-	w.await("select coalesce(sum(pending_events), 0) = 13 from posthorn.archive_streams where unwritten = 0 and listed = changes and changes > 0 or pending_events > 0 and checkpoint is null")
+	w.Await("select coalesce(sum(pending_events), 0) = 13 from posthorn.archive_streams where unwritten = 0 and listed = changes and changes > 0 or pending_events > 0 and checkpoint is null")
 	stop()
 	for _, path := range w.segments() {
 		if !strings.Contains(path, "/orders/") {
@@ -111,7 +105,7 @@ func TestSegmentsAreCut(t *testing.T) {
 	if report.Segments < 12000/1100 || report.Days != 5 {
 		t.Errorf("%+v", report)
 	}
-	over := ask[int](w, "select count(*)::int from posthorn.archive_segments where events > 2200 or bytes > 400000")
+	over := testworld.Ask[int](w, "select count(*)::int from posthorn.archive_segments where events > 2200 or bytes > 400000")
 	if over > 0 {
 		t.Errorf("%d segments are more than twice as large as they may be", over)
 	}

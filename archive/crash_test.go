@@ -1,11 +1,10 @@
 package archive_test
 
 import (
-	"bufio"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,45 +13,28 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testchild"
 	"github.com/posthorn/posthorn/internal/test/tests3"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// archiver is a process that archives.
-type archiver struct{ cmd *exec.Cmd }
-
-func startArchiver(w *world, storeURL string) *archiver {
-	w.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asArchiver+"="+w.url+" "+storeURL)
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
-	a := &archiver{cmd}
-	w.Cleanup(a.kill)
-	return a
-}
-
-func (a *archiver) kill() {
-	if a.cmd != nil {
-		_ = a.cmd.Process.Kill()
-		_ = a.cmd.Wait() // it was killed
-		a.cmd = nil
-	}
+func startArchiver(w *world, storeURL string) *testchild.Child {
+	w.T.Helper()
+	return testchild.Start(w.T, "", asArchiver+"="+w.URL+" "+storeURL)
 }
 
 // publishing publishes to a few streams until it is stopped, a fifth of half the
 // transactions while ten others commit.
 func (w *world) publishing() (stop func()) {
-	w.Helper()
-	db := pool(w.T, w.url)
+	w.T.Helper()
+	db := pool(w.T, w.URL)
 	var stopped atomic.Bool
 	var prompt atomic.Int64 // transactions that commit at once
 	late := func() {
-		for goal := prompt.Load() + 10; prompt.Load() < goal && !stopped.Load() && !w.Failed(); {
+		for goal := prompt.Load() + 10; prompt.Load() < goal && !stopped.Load() && !w.T.Failed(); {
 			await.Pause()
 		}
 	}
@@ -61,7 +43,7 @@ func (w *world) publishing() (stop func()) {
 		publishers.Go(func() {
 			for n := 1; !stopped.Load(); n++ {
 				if err := w.publishSome(db, func() { hold(n) }); err != nil {
-					w.Error(err)
+					w.T.Error(err)
 					return
 				}
 			}
@@ -81,34 +63,34 @@ func (w *world) publishing() (stop func()) {
 
 // publishSome publishes some events in a transaction, and calls hold before it commits.
 func (w *world) publishSome(db *pgxpool.Pool, hold func()) error {
-	tx, err := db.Begin(w.Context())
+	tx, err := db.Begin(w.T.Context())
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback(w.Context())
+	defer tx.Rollback(w.T.Context())
 	stream := []string{"orders", "payments", "stream:user:events"}[rand.IntN(3)]
-	if _, err := tx.Exec(w.Context(), "select posthorn.publish('default', 'e', json_build_object('n', n), stream => $1) from generate_series(1, 20) n", stream); err != nil {
+	if _, err := tx.Exec(w.T.Context(), "select posthorn.publish('default', 'e', json_build_object('n', n), stream => $1) from generate_series(1, 20) n", stream); err != nil {
 		return err
 	}
 	hold()
-	return tx.Commit(w.Context())
+	return tx.Commit(w.T.Context())
 }
 
 // everythingArchived returns when nothing is left to write, and ends archivers.
-func (w *world) everythingArchived(a ...*archiver) {
-	w.Helper()
+func (w *world) everythingArchived(a ...*testchild.Child) {
+	w.T.Helper()
 	w.archived()
 	for _, x := range a {
-		x.kill()
+		x.Kill()
 	}
 	want := events(w.T, w.db)
 	if len(want) < 1000 {
-		w.Errorf("only %d events were published", len(want))
+		w.T.Errorf("only %d events were published", len(want))
 	}
 	same(w.T, "objects", w.objects(), want)
 	w.verified(len(want))
-	if n := ask[int](w, "select count(*)::int from posthorn.archiver_leases where owner_id !~ '^archiver-.+-[^-]+-[0-9]+-[0-9a-f]{8}$' or checkpoint is null"); n > 0 {
-		w.Errorf("%d streams have no proper owner or checkpoint", n)
+	if n := testworld.Ask[int](w, "select count(*)::int from posthorn.archiver_leases where owner_id !~ '^archiver-.+-[^-]+-[0-9]+-[0-9a-f]{8}$' or checkpoint is null"); n > 0 {
+		w.T.Errorf("%d streams have no proper owner or checkpoint", n)
 	}
 }
 
@@ -123,17 +105,16 @@ func TestEveryEventIsArchivedOnceThoughArchiversAreKilled(t *testing.T) {
 	for _, stream := range []string{"orders", "payments", "stream:user:events"} {
 		w.publish(stream, 1)
 	}
-	clock := posthorntest.Open(t, posthorn.Config{DatabaseURL: w.url})
 	stop := w.publishing()
-	a := []*archiver{startArchiver(w, bucket.URL()), startArchiver(w, bucket.URL())}
+	a := []*testchild.Child{startArchiver(w, bucket.URL()), startArchiver(w, bucket.URL())}
 	held := 0
 	for i := range await.Kills(8) {
 		w.awaitSegments(rand.IntN(5))
-		holds := fmt.Sprintf("select count(*) from posthorn.archive_streams where lease_until > posthorn.now() and owner_id ~ '-%d-[0-9a-f]{8}$'", a[i%2].cmd.Process.Pid)
-		w.await("select (" + holds + ") > 0")
-		a[i%2].kill()
-		held += ask[int](w, holds)
-		posthorntest.Advance(t, clock, 2*time.Minute) // its leases are over, and those of the other
+		holds := fmt.Sprintf("select count(*) from posthorn.archive_streams where lease_until > posthorn.now() and owner_id ~ '-%d-[0-9a-f]{8}$'", a[i%2].Process.Pid)
+		w.Await("select (" + holds + ") > 0")
+		a[i%2].Kill()
+		held += testworld.Ask[int](w, holds)
+		posthorntest.Advance(t, w.Client, 2*time.Minute) // its leases are over, and those of the other
 		a[i%2] = startArchiver(w, bucket.URL())
 	}
 	stop()
@@ -145,9 +126,9 @@ func TestEveryEventIsArchivedOnceThoughArchiversAreKilled(t *testing.T) {
 
 // awaitSegments returns when so many more segments were written.
 func (w *world) awaitSegments(n int) {
-	w.Helper()
-	before := ask[int](w, "select coalesce(sum(changes), 0)::int from posthorn.archive_streams")
-	w.await("select coalesce(sum(changes), 0) >= $1 from posthorn.archive_streams", before+n)
+	w.T.Helper()
+	before := testworld.Ask[int](w, "select coalesce(sum(changes), 0)::int from posthorn.archive_streams")
+	w.Await("select coalesce(sum(changes), 0) >= $1 from posthorn.archive_streams", before+n)
 }
 
 // The same with an S3 server that is killed and comes back.
@@ -165,7 +146,7 @@ func TestEveryEventIsArchivedOnceThoughTheStoreIsKilled(t *testing.T) {
 	for range 2 {
 		w.awaitSegments(3 + rand.IntN(5))
 		server.Kill()
-		w.await("select count(*) > 0 from posthorn.archive_streams where failures > 0")
+		w.Await("select count(*) > 0 from posthorn.archive_streams where failures > 0")
 		server.Restart()
 	}
 	stop()
@@ -196,7 +177,7 @@ func TestAnObjectIsWrittenOnce(t *testing.T) {
 					update posthorn.archive_segments set written_at = null, ids = array(select generate_series(first_id, last_id)) returning 1
 				), d as (delete from posthorn.archive_days)
 				update posthorn.archive_streams set unwritten = 1`
-			w.exec(unwrite)
+			w.Exec(unwrite)
 			w.archive(quick)
 			if after, _ := os.Stat(path); !after.ModTime().Equal(before.ModTime()) {
 				t.Error("the object was written again")
@@ -206,9 +187,9 @@ func TestAnObjectIsWrittenOnce(t *testing.T) {
 			if err := os.WriteFile(path, []byte("somebody's"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			w.exec(unwrite)
+			w.Exec(unwrite)
 			stop := w.run(quick)
-			w.await("select coalesce(bool_or(failures > 0), false) from posthorn.archive_streams")
+			w.Await("select coalesce(bool_or(failures > 0), false) from posthorn.archive_streams")
 			stop()
 			if content, _ := os.ReadFile(path); string(content) != "somebody's" {
 				t.Error("the object of another writer is gone")
@@ -235,7 +216,7 @@ func TestAnArchiveHasAPlaceOfItsOwn(t *testing.T) {
 	other := worldOn(t, "file://"+w.dir, w.dir)
 	other.publish("orders", 20)
 	stop := other.run(quick)
-	other.await("select coalesce(bool_or(error like '%is of another archive%' or error like '%has other events%'), false) from posthorn.archive_streams")
+	other.Await("select coalesce(bool_or(error like '%is of another archive%' or error like '%has other events%'), false) from posthorn.archive_streams")
 	stop()
 	w.verified(10)
 }
@@ -250,27 +231,13 @@ func TestAReplayGoesOnAfterAKill(t *testing.T) {
 	w.publish("orders", all)
 	w.archive(quick)
 	for kills := 0; ; kills++ {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), asReplayer+"="+w.url+" file://"+w.dir)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(out)
-		for range 1 + rand.IntN(2) {
-			lines.Scan()
-		}
+		c := testchild.Start(t, "", asReplayer+"="+w.URL+" file://"+w.dir)
 		if kills < 3 {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
+			c.Prints(slices.Repeat([]string{""}, 1+rand.IntN(2))...)
+			c.Kill()
 			continue
 		}
-		for lines.Scan() {
-		}
-		if err := cmd.Wait(); err != nil {
+		if err := c.End(); err != nil {
 			t.Fatal(err)
 		}
 		break
@@ -283,7 +250,7 @@ func TestAReplayGoesOnAfterAKill(t *testing.T) {
 			select (e.metadata->>'archived_id')::bigint = row_number() over (order by e.id) as same
 			from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = 'again') x where same`,
 	} {
-		if n := ask[int](w, sql); n != all {
+		if n := testworld.Ask[int](w, sql); n != all {
 			t.Errorf("%s: %d of %d", what, n, all)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/posthorn/posthorn/archive"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testpg"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // messages is a log whose messages a test waits for.
@@ -27,27 +28,27 @@ func (m messages) WithGroup(string) slog.Handler { return m }
 
 // writing runs an archiver that has a stream, and cannot finish it before unlock.
 func (w *world) writing(config archive.Config) (stop, unlock func(), logged <-chan string) {
-	w.Helper()
+	w.T.Helper()
 	w.publish("orders", 5)
 	m := messages{make(chan string, 100)}
 	config.SegmentAge, config.Logger = time.Microsecond, slog.New(m)
 	a := archive.New(w.db, w.store, config)
-	if err := a.Define(w.Context()); err != nil {
-		w.Fatal(err)
+	if err := a.Define(w.T.Context()); err != nil {
+		w.T.Fatal(err)
 	}
-	await.True(w, "there is a segment to write", func() bool {
-		w.exec("select posthorn.plan_archive(id) from posthorn.archives")
-		return ask[bool](w, "select exists (select from posthorn.archive_streams where unwritten > 0)")
+	await.True(w.T, "there is a segment to write", func() bool {
+		w.Exec("select posthorn.plan_archive(id) from posthorn.archives")
+		return testworld.Ask[bool](w, "select exists (select from posthorn.archive_streams where unwritten > 0)")
 	})
-	unlock = testpg.Lock(w, w.db, "archive_segments")
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
+	unlock = testpg.Lock(w.T, w.db, "archive_segments")
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.T.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	w.await("select exists (select from posthorn.archive_streams where lease_until > posthorn.now())")
+	w.Await("select exists (select from posthorn.archive_streams where lease_until > posthorn.now())")
 	return func() {
 		cancel()
-		if err := await.Value(w, "the archiver ends", ended); err != nil {
-			w.Error(err)
+		if err := await.Value(w.T, "the archiver ends", ended); err != nil {
+			w.T.Error(err)
 		}
 	}, unlock, m.received
 }
@@ -60,7 +61,7 @@ func TestAnArchiverThatStopsGivesItsStreamBack(t *testing.T) {
 	stop, unlock, _ := w.writing(archive.Config{LeaseFor: time.Hour})
 	stop()
 	unlock()
-	if n := ask[int](w, "select count(*)::int from posthorn.archive_streams where lease_until > posthorn.now()"); n > 0 {
+	if n := testworld.Ask[int](w, "select count(*)::int from posthorn.archive_streams where lease_until > posthorn.now()"); n > 0 {
 		t.Errorf("%d streams are still leased", n)
 	}
 	w.archive(quick)
@@ -74,7 +75,7 @@ func TestAnArchiverThatLosesItsStreamStops(t *testing.T) {
 	stop, unlock, logged := w.writing(archive.Config{LeaseFor: time.Second})
 	await.True(t, "it stops writing", func() bool {
 		// Once is not enough: on a busy machine its lease may end before that.
-		w.exec("update posthorn.archive_streams set owner_id = 'archiver-orders-other-1-0badcafe', attempt = attempt + 1, lease_until = posthorn.now()")
+		w.Exec("update posthorn.archive_streams set owner_id = 'archiver-orders-other-1-0badcafe', attempt = attempt + 1, lease_until = posthorn.now()")
 		for len(logged) > 0 {
 			if <-logged == "another worker has taken the stream over" {
 				return true

@@ -11,6 +11,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -25,13 +26,13 @@ func TestAGroupGetsArchivedEventsAgain(t *testing.T) {
 	w := newWorld(t)
 	w.publish("orders", 100)
 	w.publish("payments", 100)
-	w.exec("select posthorn.publish('default', 'order.sealed', $1::json, stream => 'orders')", sealed)
+	w.Exec("select posthorn.publish('default', 'order.sealed', $1::json, stream => 'orders')", sealed)
 	want := events(t, w.db)
 	w.archive(quick)
-	w.exec("alter table posthorn.events disable trigger append_only")
-	w.exec("delete from posthorn.events")
+	w.Exec("alter table posthorn.events disable trigger append_only")
+	w.Exec("delete from posthorn.events")
 
-	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: w.url})
+	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: w.URL})
 	got := make(chan posthorn.Event, 1000)
 	take := func(_ context.Context, e posthorn.Event) error { got <- e; return nil }
 	ph.Group("billing", posthorn.GroupConfig{}).Handle("take", ">", take)
@@ -57,9 +58,9 @@ func TestAGroupGetsArchivedEventsAgain(t *testing.T) {
 			}
 			ids[e.ID] = true
 		}
-		w.await("select not exists (select from posthorn.retries)")
+		w.Await("select not exists (select from posthorn.retries)")
 	}
-	if n := ask[int](w, "select count(*)::int from posthorn.dead_letters"); n > 0 {
+	if n := testworld.Ask[int](w, "select count(*)::int from posthorn.dead_letters"); n > 0 {
 		t.Error("another group got them")
 	}
 	for _, group := range []string{"archive", "nobody"} {
@@ -77,15 +78,15 @@ func TestAGroupGetsArchivedEventsAgain(t *testing.T) {
 func TestArchivedEventsArePublishedAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.exec(`select posthorn.publish('default', 'a', '{"n": 1}', stream => 'orders', key => 'k', tags => '{x,y}', metadata => ' {"trace": 1}')`)
-	w.exec(`select posthorn.publish('default', 'a', '{"n": 2}', stream => 'orders')`)
+	w.Exec(`select posthorn.publish('default', 'a', '{"n": 1}', stream => 'orders', key => 'k', tags => '{x,y}', metadata => ' {"trace": 1}')`)
+	w.Exec(`select posthorn.publish('default', 'a', '{"n": 2}', stream => 'orders')`)
 	w.archive(quick)
 	config := archive.ReplayConfig{Range: archive.Range{Namespaces: []string{"default"}, Streams: []string{"orders"}}, ToStream: "again"}
 	if n, err := w.store.Replay(t.Context(), w.db, config); err != nil || n != 2 {
 		t.Fatalf("replayed %d: %v", n, err)
 	}
 	want := fmt.Sprintf(`{"archived_id":1,"archived_stream":"orders","archived_at":"%s","trace": 1}`,
-		ask[time.Time](w, "select created_at from posthorn.events where id = 1").UTC().Format(time.RFC3339Nano))
+		testworld.Ask[time.Time](w, "select created_at from posthorn.events where id = 1").UTC().Format(time.RFC3339Nano))
 	all := events(t, w.db)
 	if e := all[3]; e.Metadata != want || e.Stream != "again" || e.Key != "=k" || fmt.Sprint(e.Tags) != "[x y]" || e.Payload != `{"n": 1}` {
 		t.Errorf("%+v, want metadata %s", e, want)
@@ -94,7 +95,7 @@ func TestArchivedEventsArePublishedAnew(t *testing.T) {
 		t.Errorf("%d events", len(all))
 	}
 
-	w.exec("select posthorn.publish('default', 'a', $1::json, stream => 'patients')", sealed)
+	w.Exec("select posthorn.publish('default', 'a', $1::json, stream => 'patients')", sealed)
 	w.archive(quick)
 	config.Streams, config.ToStream = []string{"patients"}, "again"
 	if _, err := w.store.Replay(t.Context(), w.db, config); err == nil || !strings.Contains(err.Error(), "is sealed") {
@@ -104,7 +105,7 @@ func TestArchivedEventsArePublishedAnew(t *testing.T) {
 	if n, err := w.store.Replay(t.Context(), w.db, config); err != nil || n != 1 {
 		t.Errorf("replayed %d: %v", n, err)
 	}
-	if n := ask[int](w, "select count(*)::int from posthorn.events where payload::text = $1", sealed); n != 2 {
+	if n := testworld.Ask[int](w, "select count(*)::int from posthorn.events where payload::text = $1", sealed); n != 2 {
 		t.Errorf("%d sealed payloads", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -26,10 +27,10 @@ func TestRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const n = 11_000
-	w.exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
-	w.exec("select posthorn.stream_id('default', 'stream ' || n) from generate_series(1, 7) n")
-	w.exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '10 days' * n)) from generate_series(1, 20) n")
-	w.exec(`insert into posthorn.events (created_at, namespace_id, stream_id, type, key, tags, payload, metadata)
+	w.Exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
+	w.Exec("select posthorn.stream_id('default', 'stream ' || n) from generate_series(1, 7) n")
+	w.Exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '10 days' * n)) from generate_series(1, 20) n")
+	w.Exec(`insert into posthorn.events (created_at, namespace_id, stream_id, type, key, tags, payload, metadata)
 		select date_trunc('milliseconds', posthorn.now()) - interval '20 days' * ceil(10 - 10 * n / $1::float8) - interval '1 minute' + interval '1 ms' * n, 1, (select id from posthorn.streams where name = 'stream ' || (1 + n * n % 7)),
 			'type ' || n % 5, nullif(n % 13, 0), case when n % 3 = 0 then array['a', 'b' || n] else '{}' end,
 			format('{"n":  %s, "pad": "%s"}', n, md5(n::text))::json, case when n % 4 = 0 then '{"m": 1}' else '{}' end::json
@@ -42,8 +43,8 @@ func TestRestore(t *testing.T) {
 	if _, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{}); err == nil || !strings.Contains(err.Error(), "retention") {
 		t.Fatalf("restored events that retention drops at once: %v", err)
 	}
-	other.exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
-	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: other.url})
+	other.Exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
+	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: other.URL})
 	var effects sync.Map
 	var count, twice atomic.Int64
 	ph.Group("ledger", posthorn.GroupConfig{Start: posthorn.Beginning}).Handle("note", ">", func(_ context.Context, e posthorn.Event) error {
@@ -73,7 +74,7 @@ func TestRestore(t *testing.T) {
 	if count.Load() != int64(n) || twice.Load() > 0 {
 		t.Errorf("the group got %d events of %d, %d of them twice", count.Load(), n, twice.Load())
 	}
-	if id := ask[int](other, "select posthorn.publish('default', 'next')"); id != n+1 {
+	if id := testworld.Ask[int](other, "select posthorn.publish('default', 'next')"); id != n+1 {
 		t.Errorf("the next event has id %d", id)
 	}
 	if _, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{}); err == nil || !strings.Contains(err.Error(), "was published here") {
@@ -109,7 +110,7 @@ func TestRestoreGuardsItsIDs(t *testing.T) {
 				_, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{})
 				result <- err
 			}()
-			other.await("select exists (select from pg_locks where not granted and relation = 'posthorn.event_id'::regclass and database = (select oid from pg_database where datname = current_database()))")
+			other.Await("select exists (select from pg_locks where not granted and relation = 'posthorn.event_id'::regclass and database = (select oid from pg_database where datname = current_database()))")
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -154,17 +155,17 @@ func TestRestoreKeepsStreamsConfidential(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.publish("orders", 5)
-	w.exec("select posthorn.publish('default', 'diagnosed', $1::json, stream => 'patients')", sealed)
+	w.Exec("select posthorn.publish('default', 'diagnosed', $1::json, stream => 'patients')", sealed)
 	w.archive(quick)
 	other := worldOn(t, "file://"+w.dir, w.dir)
 	_, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{})
 	if !errors.Is(err, posthorn.ErrRefused) || !strings.Contains(err.Error(), "'patients' of namespace default") || strings.Contains(err.Error(), "orders") {
 		t.Fatalf("restored without a policy: %v", err)
 	}
-	if n := ask[int](other, "select count(*)::int from posthorn.events"); n > 0 {
+	if n := testworld.Ask[int](other, "select count(*)::int from posthorn.events"); n > 0 {
 		t.Errorf("%d events are there", n)
 	}
-	other.exec("select posthorn.set_stream_policy('default', 'patients', 'confidential')")
+	other.Exec("select posthorn.set_stream_policy('default', 'patients', 'confidential')")
 	if n, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{}); err != nil || n != 6 {
 		t.Fatalf("restored %d: %v", n, err)
 	}

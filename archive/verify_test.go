@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // Verify reports damaged, missing and forged objects, from the store alone.
@@ -36,12 +37,12 @@ func TestVerifyFindsDamage(t *testing.T) {
 		"a truncated manifest":     {func(w *world) { truncate(w, w.files("orders/manifest.json")[0]) }, "is no manifest", false},
 		"a stream that was moved": {func(w *world) {
 			if err := os.Rename(w.dir+"/default/orders", w.dir+"/default/other"); err != nil {
-				w.Fatal(err)
+				w.T.Fatal(err)
 			}
 		}, "is of another stream", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			damaged := &world{T: t, url: w.url, db: w.db, dir: w.dir, store: w.store}
+			damaged := &world{&testworld.World{Client: w.Client, T: t, URL: w.URL}, w.db, w.store, w.dir}
 			if !c.repair {
 				damaged.dir = t.TempDir()
 				if err := os.CopyFS(damaged.dir, os.DirFS(w.dir)); err != nil {
@@ -55,7 +56,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 				t.Errorf("%+v", report.Problems)
 			}
 			if c.repair {
-				damaged.exec("select posthorn.relist_archive('default', 'archive')")
+				damaged.Exec("select posthorn.relist_archive('default', 'archive')")
 				damaged.archive(config)
 				damaged.verified(250)
 			}
@@ -70,17 +71,17 @@ func (w *world) dayManifest() string {
 func flip(w *world, path string) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		w.Fatal(err)
+		w.T.Fatal(err)
 	}
 	content[len(content)/2] ^= 1
 	if err := os.WriteFile(path, content, 0o644); err != nil {
-		w.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 func remove(w *world, path string) {
 	if err := os.Remove(path); err != nil {
-		w.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
@@ -90,7 +91,7 @@ func truncate(w *world, path string) {
 		err = os.Truncate(path, info.Size()/2)
 	}
 	if err != nil {
-		w.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
@@ -109,12 +110,12 @@ func TestVerifyAgainstTheLog(t *testing.T) {
 		t.Errorf("50 are not read yet: %+v", r)
 	}
 	stop := w.run(archive.Config{SegmentAge: time.Hour})
-	w.await("select pending_events = 50 from posthorn.archive_streams")
+	w.Await("select pending_events = 50 from posthorn.archive_streams")
 	stop()
 	if r := w.verify(against); len(r.Problems) > 0 || r.Waiting != 50 {
 		t.Errorf("50 are in parts: %+v", r)
 	}
-	w.exec("delete from posthorn.archive_parts")
+	w.Exec("delete from posthorn.archive_parts")
 	r := w.verify(against)
 	if len(r.Problems) != 50 || !strings.Contains(r.Problems[0].Description, "event 201 is in the log and not in the archive") {
 		t.Errorf("50 are lost: %+v", r)
@@ -123,12 +124,12 @@ func TestVerifyAgainstTheLog(t *testing.T) {
 	if r := w.verify(against); len(r.Problems) > 0 || r.Compared != 200 {
 		t.Errorf("up to 200: %+v", r)
 	}
-	against.ToID, against.To = 0, ask[time.Time](w, "select created_at from posthorn.events where id = 201")
+	against.ToID, against.To = 0, testworld.Ask[time.Time](w, "select created_at from posthorn.events where id = 201")
 	if r := w.verify(against); len(r.Problems) > 0 || r.Compared != 200 {
 		t.Errorf("up to a time: %+v", r)
 	}
-	w.exec("alter table posthorn.events disable trigger append_only")
-	w.exec(`update posthorn.events set payload = '{"n":  7}' where id = 7`)
+	w.Exec("alter table posthorn.events disable trigger append_only")
+	w.Exec(`update posthorn.events set payload = '{"n":  7}' where id = 7`)
 	if r := w.verify(against); len(r.Problems) != 1 || r.Problems[0].Description != "event 7 has another payload in the log" {
 		t.Errorf("one is another: %+v", r)
 	}

@@ -2,7 +2,6 @@ package archive_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,15 +19,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/posthorn/posthorn/archive"
-	"github.com/posthorn/posthorn/internal/test/await"
-	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // world is a database and a store, with helpers of the tests.
 type world struct {
-	*testing.T
-	url   string
-	db    *pgxpool.Pool
+	*testworld.World
+	db    *pgxpool.Pool // which no client has configured
 	store *archive.Store
 	dir   string // where the objects are, as files
 }
@@ -42,10 +39,8 @@ func newWorld(t *testing.T) *world {
 
 func worldOn(t *testing.T, storeURL, dir string) *world {
 	t.Helper()
-	w := &world{T: t, url: posthorntest.Database(t), dir: dir}
-	w.db = pool(t, w.url)
-	w.store = open(t, storeURL)
-	return w
+	w := testworld.New(t)
+	return &world{w, pool(t, w.URL), open(t, storeURL), dir}
 }
 
 func pool(t *testing.T, url string) *pgxpool.Pool {
@@ -73,35 +68,20 @@ var quick = archive.Config{SegmentAge: time.Microsecond}
 
 // run runs an archiver until the test ends, or stop is called.
 func (w *world) run(config archive.Config) (stop func()) {
-	w.Helper()
-	config.Logger = slog.New(slog.NewTextHandler(w.Output(), nil))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- archive.New(w.db, w.store, config).Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-ended; err != nil {
-			w.Errorf("archive: %v", err)
-		}
-	}
-	w.Cleanup(stop)
-	return stop
+	w.T.Helper()
+	config.Logger = slog.New(slog.NewTextHandler(w.T.Output(), nil))
+	return testworld.Run(w.T, archive.New(w.db, w.store, config))
 }
 
 // archived waits until all visible events and their manifests are in the store.
 func (w *world) archived() {
-	w.Helper()
+	w.T.Helper()
 	w.archivedIn("default")
 }
 
 func (w *world) archivedIn(namespace string) {
-	w.Helper()
-	w.await(`
+	w.T.Helper()
+	w.Await(`
 		select coalesce(bool_and(s.lag_events = 0), false) and not exists (
 			select from posthorn.archive_streams x where x.unwritten > 0 or x.listed < x.changes)
 		from posthorn.archive_status s where s.namespace = $1`, namespace)
@@ -109,37 +89,16 @@ func (w *world) archivedIn(namespace string) {
 
 // archive writes all visible events.
 func (w *world) archive(config archive.Config) {
-	w.Helper()
+	w.T.Helper()
 	stop := w.run(config)
 	w.archivedIn(cmp.Or(config.Namespace, "default"))
 	stop()
 }
 
-func (w *world) await(condition string, args ...any) {
-	w.Helper()
-	await.True(w, condition, func() bool { return ask[bool](w, condition, args...) })
-}
-
-func ask[T any](w *world, sql string, args ...any) T {
-	w.Helper()
-	var value T
-	if err := w.db.QueryRow(w.Context(), sql, args...).Scan(&value); err != nil {
-		w.Fatalf("%s: %v", sql, err)
-	}
-	return value
-}
-
-func (w *world) exec(sql string, args ...any) {
-	w.Helper()
-	if _, err := w.db.Exec(w.Context(), sql, args...); err != nil {
-		w.Fatalf("%s: %v", sql, err)
-	}
-}
-
 // publish publishes n events to a stream, in one transaction.
 func (w *world) publish(stream string, n int) {
-	w.Helper()
-	w.exec(`
+	w.T.Helper()
+	w.Exec(`
 		select posthorn.publish_batch('default', array_agg('order.placed'::text), array_agg(format('{"n": %s, "pad": "%s"}', n, repeat('x', 100))::json),
 			array_agg($1::text), array_agg('key ' || n % 7))
 		from generate_series(1, $2::int) n`, stream, n)
@@ -199,16 +158,16 @@ type line struct {
 // objects reads the events in the files of a store without the package under test, and
 // fails if an event occurs twice.
 func (w *world) objects() map[int64]event {
-	w.Helper()
+	w.T.Helper()
 	all := map[int64]event{}
 	for _, path := range w.segments() {
 		file, err := os.Open(path)
 		if err != nil {
-			w.Fatal(err)
+			w.T.Fatal(err)
 		}
 		content, err := zstd.NewReader(file)
 		if err != nil {
-			w.Fatal(err)
+			w.T.Fatal(err)
 		}
 		lines := json.NewDecoder(content)
 		for {
@@ -216,10 +175,10 @@ func (w *world) objects() map[int64]event {
 			if err := lines.Decode(&l); err == io.EOF {
 				break
 			} else if err != nil {
-				w.Fatalf("%s: %v", path, err)
+				w.T.Fatalf("%s: %v", path, err)
 			}
 			if _, twice := all[l.ID]; twice {
-				w.Errorf("event %d is in the archive twice", l.ID)
+				w.T.Errorf("event %d is in the archive twice", l.ID)
 			}
 			e := event{
 				Namespace: strings.Split(strings.TrimPrefix(path, w.dir), "/")[1], Stream: l.Stream, Type: l.Type, Tags: l.Tags,
@@ -249,7 +208,7 @@ func (w *world) objects() map[int64]event {
 func (w *world) segments() []string { return w.files(".jsonl.zst") }
 
 func (w *world) files(suffix string) []string {
-	w.Helper()
+	w.T.Helper()
 	var paths []string
 	err := filepath.WalkDir(w.dir, func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, suffix) {
@@ -258,7 +217,7 @@ func (w *world) files(suffix string) []string {
 		return err
 	})
 	if err != nil {
-		w.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return paths
 }
@@ -283,20 +242,20 @@ func same(t *testing.T, what string, got, want map[int64]event) {
 }
 
 func (w *world) verify(config archive.VerifyConfig) archive.Report {
-	w.Helper()
-	report, err := w.store.Verify(w.Context(), config)
+	w.T.Helper()
+	report, err := w.store.Verify(w.T.Context(), config)
 	if err != nil {
-		w.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return report
 }
 
 // verified fails unless the archive is all right and has n events.
 func (w *world) verified(n int) archive.Report {
-	w.Helper()
+	w.T.Helper()
 	report := w.verify(archive.VerifyConfig{Range: archive.Range{Namespaces: []string{"default"}}, Log: w.db})
 	if len(report.Problems) > 0 || report.Events != int64(n) || report.Waiting > 0 {
-		w.Fatalf("verified: %+v, want %d events", report, n)
+		w.T.Fatalf("verified: %+v, want %d events", report, n)
 	}
 	return report
 }

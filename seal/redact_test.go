@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/seal"
 )
 
@@ -30,11 +31,11 @@ func TestTypesWithKeysDoNotPrintThem(t *testing.T) {
 		}
 		encoded, err := json.Marshal(value)
 		refuseMarker(t, "json", string(encoded), fmt.Sprint(err))
-		for _, handler := range []func(*lockedBuffer) slog.Handler{
-			func(b *lockedBuffer) slog.Handler { return slog.NewTextHandler(b, nil) },
-			func(b *lockedBuffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
+		for _, handler := range []func(*testworld.Buffer) slog.Handler{
+			func(b *testworld.Buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
+			func(b *testworld.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
 		} {
-			var log lockedBuffer
+			var log testworld.Buffer
 			slog.New(handler(&log)).Info("x", "value", value)
 			refuseMarker(t, "slog", log.String())
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"gocloud.dev/secrets"
 	"gocloud.dev/secrets/localsecrets"
 
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/seal"
 	"github.com/posthorn/posthorn/seal/sealtest"
 )
@@ -63,11 +63,11 @@ type world struct {
 	t      *testing.T
 	keys   *sealtest.Keys
 	keeper *testKeeper
-	log    *lockedBuffer
+	log    *testworld.Buffer
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t, &sealtest.Keys{}, newKeeper(), &lockedBuffer{}}
+	return &world{t, &sealtest.Keys{}, newKeeper(), &testworld.Buffer{}}
 }
 
 func (w *world) config(c seal.Config) seal.Config {
@@ -129,21 +129,4 @@ func opens(o *seal.Opener, s seal.Stream, sealed []byte) error {
 		return fmt.Errorf("opened as %q", opened)
 	}
 	return err
-}
-
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }

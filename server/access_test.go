@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -21,6 +19,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testpg"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/internal/token"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -318,7 +317,7 @@ func TestDedupKeysOfRestrictedStreams(t *testing.T) {
 // A denied request is logged without the secret of its token, at every level.
 func TestDenialsAreLoggedWithoutSecrets(t *testing.T) {
 	t.Parallel()
-	var log lockedLog
+	var log testworld.Buffer
 	s := serve(t, Options{Tokens: true, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	secrets := []string{}
 	for _, header := range []string{
@@ -349,23 +348,6 @@ func TestDenialsAreLoggedWithoutSecrets(t *testing.T) {
 	if !strings.Contains(logged, `"caller":"read (ph_`) {
 		t.Errorf("the log does not say who was denied:\n%s", logged)
 	}
-}
-
-type lockedLog struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.String()
 }
 
 // While no token is required, web pages of other origins must not have access through the

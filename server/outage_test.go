@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
 )
 
@@ -35,7 +35,7 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 	database := start()
 	t.Cleanup(func() { _ = database.Kill() }) // fails if the test has stopped it already
 
-	lines := &logLines{}
+	lines := &testworld.Buffer{}
 	ph, err := posthorn.Open(t.Context(), posthorn.Config{
 		DatabaseURL: database.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil)),
 	})
@@ -74,7 +74,7 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 	if err := database.Stop(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, "the outage is logged", func() bool { return lines.text() != "" })
+	await.True(t, "the outage is logged", func() bool { return lines.String() != "" })
 	const callers, requests = 5, 40
 	var calling sync.WaitGroup
 	for range callers {
@@ -89,30 +89,12 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 	}
 	calling.Wait()
 	database = start()
-	await.True(t, "the return is logged", func() bool { return strings.Contains(lines.text(), "the database is back") })
+	await.True(t, "the return is logged", func() bool { return strings.Contains(lines.String(), "the database is back") })
 	publish("after")
 
-	logged := strings.Split(strings.TrimSpace(lines.text()), "\n")
+	logged := strings.Split(strings.TrimSpace(lines.String()), "\n")
 	if len(logged) != 2 || !strings.Contains(logged[0], "level=ERROR") || !strings.Contains(logged[1], "level=INFO") ||
 		!strings.Contains(logged[1], "failed_requests=200 ") || strings.Contains(logged[1], "messages_left_out=0") {
 		t.Errorf("the log of an outage with 200 failed requests:\n%s", strings.Join(logged, "\n"))
 	}
-}
-
-// logLines collects the lines of a log.
-type logLines struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (l *logLines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.Write(line)
-}
-
-func (l *logLines) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.String()
 }

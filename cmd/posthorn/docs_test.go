@@ -23,6 +23,7 @@ import (
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testguide"
 	"github.com/posthorn/posthorn/internal/test/testredis"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/seal/keeper"
 )
@@ -102,7 +103,7 @@ func (g *guide) background(e testguide.Example) (stop func()) {
 	g.Helper()
 	e.Text = "exec " + e.Text // so that the interrupt is for the program
 	cmd := g.command(e)
-	var said lockedBuffer
+	var said testworld.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		g.Fatal(err)

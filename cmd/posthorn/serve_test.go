@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -15,12 +14,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testtls"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -28,7 +27,7 @@ import (
 type process struct {
 	*exec.Cmd
 	url    string
-	stderr *lockedBuffer
+	stderr *testworld.Buffer
 	ended  chan struct{} // closed at the end of the process, after err is set
 	err    error
 }
@@ -36,7 +35,7 @@ type process struct {
 // startPosthorn runs serve or up on a free port, until the test ends.
 func startPosthorn(t *testing.T, database string, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command("posthorn", append(args, "--listen", "127.0.0.1:0", "--database-url", database)...), stderr: &lockedBuffer{}, ended: make(chan struct{})}
+	p := &process{Cmd: exec.Command("posthorn", append(args, "--listen", "127.0.0.1:0", "--database-url", database)...), stderr: &testworld.Buffer{}, ended: make(chan struct{})}
 	p.Stderr = p.stderr
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -91,23 +90,6 @@ func (p *process) await(t *testing.T) error {
 	t.Helper()
 	await.Closed(t, "posthorn has ended", p.ended)
 	return p.err
-}
-
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }
 
 // statusOf is the status of a GET, with a token unless that is empty.

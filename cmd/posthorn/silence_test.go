@@ -9,6 +9,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testpg"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestCommandsDoNotWaitForADatabaseThatIsSilent(t *testing.T) {
 	t.Parallel()
 	proxy := testpg.NewProxy(t, posthorntest.Database(t))
-	run := func(ctx context.Context, out *lockedBuffer, args ...string) error {
+	run := func(ctx context.Context, out *testworld.Buffer, args ...string) error {
 		a := &app{databaseURL: proxy.URL(t), namespace: "default", log: slog.New(slog.DiscardHandler)}
 		cmd := newPublish(a)
 		if args[0] == "tail" {
@@ -29,9 +30,9 @@ func TestCommandsDoNotWaitForADatabaseThatIsSilent(t *testing.T) {
 		cmd.SetErr(out)
 		return cmd.ExecuteContext(ctx)
 	}
-	tailed, ended := &lockedBuffer{}, make(chan error, 1)
+	tailed, ended := &testworld.Buffer{}, make(chan error, 1)
 	go func() { ended <- run(t.Context(), tailed, "tail", "--from", "beginning") }()
-	if err := run(t.Context(), &lockedBuffer{}, "publish", "greeting"); err != nil {
+	if err := run(t.Context(), &testworld.Buffer{}, "publish", "greeting"); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "tail prints the event", func() bool { return strings.Contains(tailed.String(), "greeting") })
@@ -40,7 +41,7 @@ func TestCommandsDoNotWaitForADatabaseThatIsSilent(t *testing.T) {
 	if err := await.Value(t, "tail ends", ended); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("tail ended with %v, want an error with %q", err, want)
 	}
-	if err := run(t.Context(), &lockedBuffer{}, "publish", "greeting"); err != nil {
+	if err := run(t.Context(), &testworld.Buffer{}, "publish", "greeting"); err != nil {
 		t.Errorf("the second address was not used: %v", err)
 	}
 }

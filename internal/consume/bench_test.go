@@ -2,6 +2,7 @@ package consume_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func BenchmarkHandlers(b *testing.B) {
 				total = 5_000
 			}
 			for range total / 1000 {
-				if _, err := ph.Publish(b.Context(), pool, slice(1000, posthorn.Message{Type: "order.placed", Payload: map[string]int{"order": 7}})...); err != nil {
+				if _, err := ph.Publish(b.Context(), pool, slices.Repeat([]posthorn.Message{{Type: "order.placed", Payload: map[string]int{"order": 7}}}, 1000)...); err != nil {
 					b.Fatal(err)
 				}
 			}

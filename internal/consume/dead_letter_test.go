@@ -11,7 +11,7 @@ import (
 )
 
 // bury makes n dead letters of group g, the last one of another type.
-func (w *database) bury(g *posthorn.Group, n int) []int64 {
+func (w *world) bury(g *posthorn.Group, n int) []int64 {
 	w.T.Helper()
 	ids := w.PublishN(n - 1)
 	last, err := w.Publish(w.T.Context(), w.Pool(), posthorn.Message{Type: "last"})
@@ -26,7 +26,7 @@ func (w *database) bury(g *posthorn.Group, n int) []int64 {
 	return append(ids, last...)
 }
 
-func (w *database) letters(filter admin.DeadLetterFilter) []int64 {
+func (w *world) letters(filter admin.DeadLetterFilter) []int64 {
 	w.T.Helper()
 	var events []int64
 	filter.Group = "g"
@@ -41,8 +41,7 @@ func (w *database) letters(filter admin.DeadLetterFilter) []int64 {
 
 // seed 000.56
 func TestDeadLetters(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	ids := w.bury(w.Group("g", testworld.FromBeginning()), 250)
 	testworld.Equal(t, "all", w.letters(admin.DeadLetterFilter{}), ids)
 	testworld.Equal(t, "the first", w.letters(admin.DeadLetterFilter{Limit: 120}), ids[:120])
@@ -61,8 +60,7 @@ func TestDeadLetters(t *testing.T) {
 
 // Each page begins where the last one ended, also after rows were removed.
 func TestDeadLettersWhilePurging(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	w.bury(w.Group("g", testworld.FromBeginning()), 250)
 	seen := 0
 	for letter, err := range w.Admin().DeadLetters(t.Context(), admin.DeadLetterFilter{Group: "g"}) {
@@ -81,8 +79,7 @@ func TestDeadLettersWhilePurging(t *testing.T) {
 
 // seed 000.56
 func TestRedrive(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	ids := w.bury(g, 3)
 	if n, err := w.Admin().Purge(t.Context(), admin.DeadLetterFilter{Group: "g", IDs: []int64{}}); n != 0 || err != nil {

@@ -12,8 +12,7 @@ import (
 )
 
 func TestDeliveries(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	config := testworld.FromBeginning()
 	config.BatchSize = 50
 	g := w.Group("g", config)
@@ -55,8 +54,7 @@ func TestDeliveriesGiveBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newDatabase(t)
+			w := newWorld(t)
 			ids := w.PublishN(100)
 			leave(t, w.other().Group("g", testworld.FromBeginning()))
 			counts := map[int64]int{}
@@ -75,8 +73,7 @@ func TestDeliveriesGiveBack(t *testing.T) {
 // When its context ends, the current event can still be acknowledged; only the others
 // are given back.
 func TestDeliveriesEnd(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	ids := w.PublishN(100)
 	leaving := w.other()
 	ctx, stop := context.WithCancel(t.Context())
@@ -107,8 +104,7 @@ func TestDeliveriesEnd(t *testing.T) {
 // The leases of waiting events are extended while the loop runs, also during
 // acknowledgements.
 func TestDeliveriesKeepTheirLease(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	config := testworld.FromBeginning()
 	config.LeaseFor = time.Minute
 	g := w.Group("g", config)
@@ -141,8 +137,7 @@ func TestDeliveriesKeepTheirLease(t *testing.T) {
 
 // In an ordered group a nack removes the rest of its lease from the loop.
 func TestDeliveriesInOrder(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	config := testworld.FromBeginning()
 	config.Order = posthorn.OrderKey
 	g := w.Group("g", config)
@@ -170,8 +165,7 @@ func TestDeliveriesInOrder(t *testing.T) {
 
 // The loop may outlive an error, but not one that stays.
 func TestDeliveriesOfNothing(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	n := 0
 	for d, err := range w.Group("g", posthorn.GroupConfig{Order: "upwards"}).Deliveries(t.Context()) {
 		testworld.WantErr(t, "a bad group", err, posthorn.ErrInvalid)
@@ -183,8 +177,7 @@ func TestDeliveriesOfNothing(t *testing.T) {
 }
 
 func TestDeliveriesOfAClosedClient(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	w.Close()
 	n := 0
 	for _, err := range w.Group("g", testworld.FromBeginning()).Deliveries(t.Context()) {

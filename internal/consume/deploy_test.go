@@ -2,10 +2,13 @@ package consume_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // seed 000.40: a rolling deploy of two versions, one with a handler that the
@@ -15,7 +18,7 @@ func TestRollingDeploy(t *testing.T) {
 	config := quick
 	config.DeadLetterUnhandled = true
 	version := func(name string, handlers ...string) (stop func()) {
-		ph := w.open()
+		ph := w.OpenWith(posthorn.Config{})
 		g := ph.Group("billing", config)
 		for _, h := range handlers {
 			handler, pattern, _ := strings.Cut(h, " ")
@@ -24,17 +27,17 @@ func TestRollingDeploy(t *testing.T) {
 				return nil
 			})
 		}
-		stop = w.run(ph)
-		w.await(`select count(*) = $2 from posthorn.node_handlers where node_id = $1`, ph.NodeID(), len(handlers))
+		stop = testworld.Run(t, ph)
+		w.Await(`select count(*) = $2 from posthorn.node_handlers where node_id = $1`, ph.NodeID(), len(handlers))
 		return stop
 	}
 	fresh := version("new", "charge order.*", "mail order.*", "greet user.*")
 	version("old", "charge order.*")
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	const orders, users = 200, 50
 	for range orders / 4 {
-		w.publish(ph, slice(4, posthorn.Message{Type: "order.placed"})...)
-		w.publish(ph, posthorn.Message{Type: "user.born"})
+		posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 4)...)
+		posthorntest.Publish(t, ph, posthorn.Message{Type: "user.born"})
 	}
 	w.settled("billing")
 	if letters := w.deadLetters("billing"); len(letters) > 0 {
@@ -49,6 +52,6 @@ func TestRollingDeploy(t *testing.T) {
 	}
 	// With the last node that knows them gone, events without a handler are buried.
 	fresh()
-	w.publish(ph, posthorn.Message{Type: "user.born"})
-	w.await("select count(*) = 1 from posthorn.dead_letters where reason = 'No handler for event user.born'")
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "user.born"})
+	w.Await("select count(*) = 1 from posthorn.dead_letters where reason = 'No handler for event user.born'")
 }

@@ -21,8 +21,7 @@ import (
 //
 // seed 002.10, 002.12, 002.14
 func TestFetchAndAck(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	ids := w.PublishN(3)
 	deliveries := w.Fetch(g, 10)
@@ -41,8 +40,7 @@ func TestFetchAndAck(t *testing.T) {
 
 // A waiting fetch is notified of events that plain SQL publishes, without Run.
 func TestFetchWaits(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	config := testworld.FromBeginning()
 	config.IdlePoll = time.Hour // so it is news that wakes it
 	g := w.Group("g", config)
@@ -76,8 +74,7 @@ func TestFetchWaits(t *testing.T) {
 //
 // seed 002.7
 func TestFetchAfterAbandonment(t *testing.T) {
-	t.Parallel()
-	w, other := newDatabase(t), (*database)(nil)
+	w, other := newWorld(t), (*world)(nil)
 	other = w.other()
 	config := testworld.FromBeginning()
 	config.LeaseFor = time.Minute
@@ -99,8 +96,7 @@ func TestFetchAfterAbandonment(t *testing.T) {
 
 // seed 002.8: one process per event.
 func TestFetchByMany(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	const events = 400
 	ids := w.PublishN(events)
 	seen := make(chan int64, 2*events)
@@ -142,8 +138,7 @@ func TestFetchByMany(t *testing.T) {
 //
 // seed 002.15
 func TestExtend(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	w.PublishN(2)
 	first := w.Fetch(g, 2)
@@ -164,8 +159,7 @@ func TestExtend(t *testing.T) {
 
 // seed 002.13, 002.14, 002.15: a failed event is retried until its attempts run out.
 func TestNackAndTerm(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	ids := w.PublishN(2)
 	deliveries := w.Fetch(g, 2)
@@ -200,8 +194,7 @@ func TestNackAndTerm(t *testing.T) {
 // Events that are done at the head of a lease are not repeated after a crash, although
 // others of the lease are not done.
 func TestAnswersAreSavedEarly(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	ids := w.PublishN(4)
 	deliveries := w.Fetch(g, 4)
@@ -220,8 +213,7 @@ func TestAnswersAreSavedEarly(t *testing.T) {
 
 // In an ordered group a failure holds back the later events, also those of its lease.
 func TestNackHoldsBack(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	config := testworld.FromBeginning()
 	config.Order = posthorn.OrderKey
 	g := w.Group("g", config)
@@ -247,8 +239,7 @@ func TestNackHoldsBack(t *testing.T) {
 
 // An acknowledgement that could not be saved can be repeated.
 func TestAckAgainAfterTrouble(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	ids := w.PublishN(1)
 	d := w.Fetch(g, 1)[0]
@@ -278,8 +269,7 @@ func TestAckAgainAfterTrouble(t *testing.T) {
 
 // Work that is done is acknowledged, although the program was told to stop.
 func TestAckAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	ids := w.PublishN(1)
 	d := w.Fetch(g, 1)[0]
@@ -292,8 +282,7 @@ func TestAckAfterTheEnd(t *testing.T) {
 }
 
 func TestCloseGivesBack(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	ids := w.PublishN(5)
 	leaving := w.other()
 	deliveries := leaving.Fetch(leaving.Group("g", testworld.FromBeginning()), 5)
@@ -311,8 +300,7 @@ func TestCloseGivesBack(t *testing.T) {
 
 // A fetch that waits does not keep a client from closing.
 func TestCloseEndsFetch(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	leaving := w.other()
 	g := leaving.Group("g", testworld.FromBeginning())
 	ended := make(chan error)
@@ -332,8 +320,7 @@ func TestCloseEndsFetch(t *testing.T) {
 
 // Run waits for fetched events as it does for handlers.
 func TestRunWaitsForFetched(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	ids := w.PublishN(1)
 	g := w.Group("g", testworld.FromBeginning())
 	ctx, stop := context.WithCancel(t.Context())
@@ -361,8 +348,7 @@ func TestRunWaitsForFetched(t *testing.T) {
 }
 
 func TestFetchBesideHandlers(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	const events = 300
 	seen := make(chan int64, 2*events)
 	g := w.Group("g", testworld.FromBeginning())
@@ -398,8 +384,7 @@ func TestFetchBesideHandlers(t *testing.T) {
 }
 
 func TestFetchRefuses(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	_, err := w.Group("g", testworld.FromBeginning()).Fetch(t.Context(), 0)
 	testworld.WantErr(t, "fetch of none", err, posthorn.ErrInvalid)
 	_, err = w.Group("bad", posthorn.GroupConfig{LeaseFor: -1}).Fetch(t.Context(), 1)
@@ -408,7 +393,7 @@ func TestFetchRefuses(t *testing.T) {
 
 func TestDeliveriesThroughAPooler(t *testing.T) {
 	t.Parallel()
-	w := &database{testworld.Open(t, posthorn.Config{DatabaseURL: testpg.Pooler(t, posthorntest.Database(t))})}
+	w := &world{World: testworld.Open(t, posthorn.Config{DatabaseURL: testpg.Pooler(t, posthorntest.Database(t))})}
 	g := w.Group("g", testworld.FromBeginning())
 	p := w.Publisher(posthorn.PublisherConfig{})
 	defer p.Close()
@@ -435,8 +420,7 @@ func TestDeliveriesThroughAPooler(t *testing.T) {
 // seed 000.3, 000.28–31: publishing says where an event comes from, returns its id,
 // and writes queue and log at once: they have it both, or neither.
 func TestPublishedIsQueuedAndLogged(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	publish := func(db posthorn.DB) int64 {
 		t.Helper()

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // goroutinesOf counts the goroutines that run a component of any client.
@@ -27,13 +30,13 @@ func goroutinesOf(client string) int {
 // after it was deleted.
 func TestDeletedGroupLeavesNothing(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
-	w.run(ph)
+	ph := w.OpenWith(posthorn.Config{})
+	testworld.Run(t, ph)
 	self := fmt.Sprintf("(%p", ph)
 	const groups = 20
 	for i := range groups {
 		g := ph.Group(fmt.Sprintf("polled-%d", i), quick)
-		w.publish(ph, posthorn.Message{Type: "order.placed"})
+		posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
 		deliveries, err := g.Fetch(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +82,7 @@ func TestOrderChangesInADeploy(t *testing.T) {
 			w := newWorld(t)
 			hold := make(chan struct{})
 			deploy := func(tag string, order posthorn.Order) {
-				ph := w.open()
+				ph := w.OpenWith(posthorn.Config{})
 				config := quick
 				config.Order, config.Attempts = order, 3
 				if tag == "new" {
@@ -95,17 +98,17 @@ func TestOrderChangesInADeploy(t *testing.T) {
 					}
 					return nil
 				})
-				w.run(ph)
+				testworld.Run(t, ph)
 			}
 			deploy("old", c.before)
-			ph := w.open()
-			w.publish(ph, posthorn.Message{Type: "order.placed", Key: "held"})
+			ph := w.OpenWith(posthorn.Config{})
+			posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed", Key: "held"})
 			w.awaitLines(1)
 			deploy("new", c.after)
-			w.await("select attempts = 7 and ordering = $1 from posthorn.groups where name = 'billing'", string(c.before))
+			w.Await("select attempts = 7 and ordering = $1 from posthorn.groups where name = 'billing'", string(c.before))
 			close(hold)
-			w.await("select attempts = 7 and ordering = $1 from posthorn.groups where name = 'billing'", string(c.after))
-			w.publish(ph, slice(100, posthorn.Message{Type: "order.placed"})...)
+			w.Await("select attempts = 7 and ordering = $1 from posthorn.groups where name = 'billing'", string(c.after))
+			posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 100)...)
 			w.awaitLines(101)
 			w.settled("billing")
 			if n := len(w.lines()); n != 101 {

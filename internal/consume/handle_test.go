@@ -14,6 +14,8 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 type order struct {
@@ -24,7 +26,7 @@ type order struct {
 // registration order.
 func TestHandlersGetWhatTheirPatternsMatch(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	g := ph.Group("billing", quick)
 	for name, patterns := range map[string]string{"exact": "order.placed"} {
 		g.Handle(name, patterns, func(_ context.Context, e posthorn.Event) error { w.say("%s %s", name, e.Type); return nil })
@@ -32,12 +34,12 @@ func TestHandlersGetWhatTheirPatternsMatch(t *testing.T) {
 	for _, h := range [][2]string{{"two", "order.paid, refund.paid"}, {"part", "order.*"}, {"rest", "order.>"}, {"all", ">"}} {
 		g.Handle(h[0], h[1], func(_ context.Context, e posthorn.Event) error { w.say("%s %s", h[0], e.Type); return nil })
 	}
-	w.run(ph)
-	first := w.publish(ph, posthorn.Message{Type: "order.placed"})[0]
+	testworld.Run(t, ph)
+	first := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})[0]
 	w.awaitLines(4)
-	w.publish(ph, posthorn.Message{Type: "order.placed.twice"})
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed.twice"})
 	w.awaitLines(6)
-	w.publish(ph, posthorn.Message{Type: "refund.paid"})
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "refund.paid"})
 	w.awaitLines(8)
 	w.settled("billing")
 	want := []string{
@@ -58,7 +60,7 @@ func TestHandlersGetWhatTheirPatternsMatch(t *testing.T) {
 // seed 002.19–22, 002.24, 002.26
 func TestOnlyFailedHandlersGetTheEventAgain(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	g := ph.Group("billing", quick)
 	note := func(name string, answer func(e posthorn.Event) error) {
 		g.Handle(name, "order.*", func(_ context.Context, e posthorn.Event) error {
@@ -74,8 +76,8 @@ func TestOnlyFailedHandlersGetTheEventAgain(t *testing.T) {
 		}
 		return nil
 	})
-	id := w.publish(ph, posthorn.Message{Type: "order.placed"})[0]
-	w.run(ph)
+	id := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})[0]
+	testworld.Run(t, ph)
 	w.awaitLines(5)
 	w.settled("billing")
 	want := []string{"fine 1 []", "hopeless 1 []", "later 1 []", "later 2 [later]", "later 3 [later]"}
@@ -87,7 +89,7 @@ func TestOnlyFailedHandlersGetTheEventAgain(t *testing.T) {
 		t.Errorf("dead letters (-want +got):\n%s", diff)
 	}
 	// Of the rest nothing is kept.
-	if left := ask[string](w, "select (select count(*) from posthorn.leases) || ' ' || (select count(*) from posthorn.retries)"); left != "0 0" {
+	if left := testworld.Ask[string](w, "select (select count(*) from posthorn.leases) || ' ' || (select count(*) from posthorn.retries)"); left != "0 0" {
 		t.Errorf("leases and retries left: %s", left)
 	}
 	outcomes, err := ph.Admin().Outcomes(t.Context(), id)
@@ -100,20 +102,20 @@ func TestOnlyFailedHandlersGetTheEventAgain(t *testing.T) {
 // stack, and never of the process.
 func TestPanicsAreFailures(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.Attempts = 2
 	ph.Group("billing", config).Handle("charge", "order.*", func(_ context.Context, e posthorn.Event) error {
 		w.say("%d", e.Delivery)
 		panic("out of cheese")
 	})
-	id := w.publish(ph, posthorn.Message{Type: "order.placed"})[0]
-	w.run(ph)
-	w.await("select exists (select from posthorn.dead_letters)")
+	id := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})[0]
+	testworld.Run(t, ph)
+	w.Await("select exists (select from posthorn.dead_letters)")
 	if diff := cmp.Diff([]letter{{id, "charge", 2, "Handler error", "panic: out of cheese"}}, w.deadLetters("billing")); diff != "" {
 		t.Errorf("dead letters (-want +got):\n%s", diff)
 	}
-	if stack := ask[string](w, "select stack from posthorn.dead_letters"); !strings.Contains(stack, "TestPanicsAreFailures") {
+	if stack := testworld.Ask[string](w, "select stack from posthorn.dead_letters"); !strings.Contains(stack, "TestPanicsAreFailures") {
 		t.Errorf("the stack does not show where: %s", stack)
 	}
 }
@@ -121,16 +123,16 @@ func TestPanicsAreFailures(t *testing.T) {
 // seed 002.27
 func TestTypedHandlers(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	posthorn.On(ph.Group("billing", quick), "charge", "order.*", func(_ context.Context, _ posthorn.Event, o order) error {
 		w.say("order %d", o.Order)
 		return nil
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed", Payload: order{7}})
-	bad := w.publish(ph, posthorn.Message{Type: "order.placed", Payload: map[string]string{"order": "seven"}})[0]
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed", Payload: order{7}})
+	bad := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed", Payload: map[string]string{"order": "seven"}})[0]
+	testworld.Run(t, ph)
 	w.awaitLines(1)
-	w.await("select exists (select from posthorn.dead_letters)")
+	w.Await("select exists (select from posthorn.dead_letters)")
 	letters := w.deadLetters("billing")
 	if len(letters) != 1 || letters[0].Event != bad || letters[0].Attempts != 1 ||
 		!strings.Contains(letters[0].Error, "payload of order.placed does not fit into consume_test.order") {
@@ -140,16 +142,16 @@ func TestTypedHandlers(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.Timeout, config.Attempts = 20*time.Millisecond, 1
 	ph.Group("billing", config).Handle("charge", "order.*", func(ctx context.Context, _ posthorn.Event) error {
 		<-ctx.Done()
 		return fmt.Errorf("charge: %w", ctx.Err())
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
-	w.await("select exists (select from posthorn.dead_letters)")
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
+	w.Await("select exists (select from posthorn.dead_letters)")
 	if text := w.deadLetters("billing")[0].Error; !strings.Contains(text, "the handler has used up its time of 20ms") {
 		t.Errorf("error %q", text)
 	}
@@ -157,7 +159,7 @@ func TestTimeout(t *testing.T) {
 
 func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	around := func(name string) posthorn.Middleware {
 		return func(next posthorn.Handler) posthorn.Handler {
 			return func(ctx context.Context, e posthorn.Event) error {
@@ -170,8 +172,8 @@ func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 	config := quick
 	config.Middleware = []posthorn.Middleware{around("outer"), around("inner")}
 	ph.Group("billing", config).Handle("charge", ">", func(context.Context, posthorn.Event) error { w.say("charge"); return nil })
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	w.awaitLines(5)
 	want := []string{"into outer", "into inner", "charge", "out of inner", "out of outer"}
 	if diff := cmp.Diff(want, w.lines()); diff != "" {
@@ -182,14 +184,14 @@ func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 // seed 000.40, 52
 func TestWithoutAHandler(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	strict := quick
 	strict.DeadLetterUnhandled = true
 	handler := func(_ context.Context, e posthorn.Event) error { w.say("%s", e.Type); return nil }
 	ph.Group("lenient", quick).Handle("charge", "order.placed", handler)
 	ph.Group("strict", strict).Handle("charge", "order.placed", handler)
-	ids := w.publish(ph, posthorn.Message{Type: "user.born"}, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	ids := posthorntest.Publish(t, ph, posthorn.Message{Type: "user.born"}, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	w.awaitLines(2)
 	w.settled("lenient")
 	w.settled("strict")
@@ -204,17 +206,17 @@ func TestWithoutAHandler(t *testing.T) {
 // seed 000.36, 000.48: registering on a running node starts it consuming.
 func TestHandlersMayComeLater(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	g := ph.Group("billing", quick)
-	w.run(ph)
+	testworld.Run(t, ph)
 	note := func(name string) func(context.Context, posthorn.Event) error {
 		return func(context.Context, posthorn.Event) error { w.say("%s", name); return nil }
 	}
 	g.Handle("charge", ">", note("charge"))
-	w.publish(ph, posthorn.Message{Type: "a"})
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "a"})
 	w.awaitLines(1)
 	g.Handle("mail", ">", note("mail"))
-	w.publish(ph, posthorn.Message{Type: "b"})
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "b"})
 	w.awaitLines(3)
 	ph.Group("late", quick).Handle("log", ">", note("log"))
 	w.awaitLines(5)
@@ -248,7 +250,7 @@ func TestWhatIsWrongRunTells(t *testing.T) {
 		}, `"order" must be none, key, stream or total`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ph := w.open()
+			ph := w.OpenWith(posthorn.Config{})
 			test.setUp(ph)
 			ctx := await.Context(t)
 			err := ph.Run(ctx)

@@ -17,6 +17,8 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testpg"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // seed 000.43: a lease lives as long as somebody works on it.
@@ -25,21 +27,21 @@ func TestLeasesLiveWhileHandlersRun(t *testing.T) {
 	config := quick
 	config.LeaseFor, config.BatchSize = time.Second, 1
 	release := make(chan struct{})
-	move := w.stopClock()
+	move := w.StopClock()
 	for range 2 {
-		ph := w.open()
+		ph := w.OpenWith(posthorn.Config{})
 		ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
 			w.say("%d", e.Delivery)
 			<-release
 			return nil
 		})
-		w.run(ph)
+		testworld.Run(t, ph)
 	}
-	w.publish(w.open(), posthorn.Message{Type: "order.placed"})
+	posthorntest.Publish(t, w.Client, posthorn.Message{Type: "order.placed"})
 	w.awaitLines(1)
 	for range 2 {
 		move(config.LeaseFor * 3 / 4)
-		w.await("select exists (select from posthorn.leases where until = posthorn.now() + $1)", config.LeaseFor)
+		w.Await("select exists (select from posthorn.leases where until = posthorn.now() + $1)", config.LeaseFor)
 	}
 	close(release)
 	w.settled("billing")
@@ -54,10 +56,10 @@ func TestTheHeadIsSettledWhileTheTailIsHandled(t *testing.T) {
 	w := newWorld(t)
 	config := quick
 	config.LeaseFor, config.Concurrency = time.Second, 1
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	hold := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hold) })
-	ids := w.publish(ph, slice(5, posthorn.Message{Type: "order.placed"})...)
+	ids := posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 5)...)
 	ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
 		if e.ID == ids[1] {
 			return posthorn.RetryAfter(time.Hour, errors.New("bad"))
@@ -67,13 +69,13 @@ func TestTheHeadIsSettledWhileTheTailIsHandled(t *testing.T) {
 		}
 		return nil
 	})
-	w.run(ph)
+	testworld.Run(t, ph)
 	t.Cleanup(release) // before Run is awaited
-	w.await("select exists (select from posthorn.leases where lo = $1)", ids[2])
-	w.await("select exists (select from posthorn.retries where event_id = $1 and error = 'bad' and due_at > posthorn.now() + interval '50 minutes')", ids[1])
+	w.Await("select exists (select from posthorn.leases where lo = $1)", ids[2])
+	w.Await("select exists (select from posthorn.retries where event_id = $1 and error = 'bad' and due_at > posthorn.now() + interval '50 minutes')", ids[1])
 	release()
-	w.await("select not exists (select from posthorn.leases)")
-	if n := ask[int](w, "select count(*) from posthorn.retries"); n != 1 {
+	w.Await("select not exists (select from posthorn.leases)")
+	if n := testworld.Ask[int](w, "select count(*) from posthorn.retries"); n != 1 {
 		t.Errorf("%d retries, want 1", n)
 	}
 }
@@ -83,7 +85,7 @@ func TestALostLeaseEndsItsHandlers(t *testing.T) {
 	w := newWorld(t)
 	config := quick
 	config.LeaseFor = time.Second
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	var first atomic.Bool
 	ph.Group("billing", config).Handle("charge", ">", func(ctx context.Context, e posthorn.Event) error {
 		if first.Swap(true) {
@@ -94,11 +96,11 @@ func TestALostLeaseEndsItsHandlers(t *testing.T) {
 		w.say("lost %v", errors.Is(context.Cause(ctx), posthorn.ErrLeaseLost))
 		return nil
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	await.True(t, "handled", first.Load)
 	// As if another node had taken the lease over, and died at once.
-	w.exec("update posthorn.leases set attempt = attempt + 1, uncounted = uncounted + 1, until = now() - interval '1 second'")
+	w.Exec("update posthorn.leases set attempt = attempt + 1, uncounted = uncounted + 1, until = now() - interval '1 second'")
 	w.awaitLines(2)
 	w.settled("billing")
 	said := w.lines()
@@ -113,7 +115,7 @@ func TestALostLeaseIsDropped(t *testing.T) {
 	w := newWorld(t)
 	config := quick
 	config.LeaseFor, config.Concurrency = time.Hour, 1
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	begun, taken := make(chan bool, 1), make(chan bool)
 	ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
 		if w.say("%d", e.Delivery); e.Delivery == 1 {
@@ -122,11 +124,11 @@ func TestALostLeaseIsDropped(t *testing.T) {
 		}
 		return nil
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	await.Value(t, "the handler runs", begun)
 	// As if another node had taken the lease over, and died at once.
-	w.exec("update posthorn.leases set attempt = attempt + 1, uncounted = uncounted + 1, until = now() - interval '1 second'")
+	w.Exec("update posthorn.leases set attempt = attempt + 1, uncounted = uncounted + 1, until = now() - interval '1 second'")
 	close(taken)
 	w.awaitLines(2)
 	w.settled("billing")
@@ -139,14 +141,14 @@ func TestALostLeaseIsDropped(t *testing.T) {
 // them.
 func TestEventsTakenAtTheLastMomentGoBack(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	ph.Group("billing", quick).Handle("charge", ">", func(context.Context, posthorn.Event) error { w.say("handled"); return nil })
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
 	unlock := testpg.Lock(t, ph.Pool(), "leases")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- ph.Run(ctx) }()
-	w.await(`select exists (
+	w.Await(`select exists (
 		select from pg_locks l join pg_stat_activity a on a.pid = l.pid
 		where l.relation = 'posthorn.leases'::regclass and not l.granted and a.query ~ 'posthorn.take')`)
 	stop()
@@ -157,7 +159,7 @@ func TestEventsTakenAtTheLastMomentGoBack(t *testing.T) {
 	if said := w.lines(); len(said) > 0 {
 		t.Errorf("a handler got them: %v", said)
 	}
-	if n := ask[int](w, "select count(*) from posthorn.leases where until is not null and until > posthorn.now()"); n != 0 {
+	if n := testworld.Ask[int](w, "select count(*) from posthorn.leases where until is not null and until > posthorn.now()"); n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
 }
@@ -167,26 +169,26 @@ func TestEventsTakenAtTheLastMomentGoBack(t *testing.T) {
 // seed 000.50
 func TestDrain(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	started, release := make(chan struct{}, 20), make(chan struct{})
 	ph.Group("billing", quick).Handle("charge", ">", func(context.Context, posthorn.Event) error {
 		started <- struct{}{}
 		<-release
 		return nil
 	})
-	w.publish(ph, slice(3, posthorn.Message{Type: "order.placed"})...)
-	stop := w.run(ph)
+	posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 3)...)
+	stop := testworld.Run(t, ph)
 	for range 3 {
 		<-started
 	}
 	go stop()
 	// It takes nothing more, and waits for what it has.
-	later := w.open()
-	w.publish(later, posthorn.Message{Type: "order.placed"})
+	later := w.OpenWith(posthorn.Config{})
+	posthorntest.Publish(t, later, posthorn.Message{Type: "order.placed"})
 	close(release)
 	stop()
-	w.await("select not exists (select from posthorn.leases) and not exists (select from posthorn.retries)")
-	if n := ask[int](w, "select count(*) from posthorn.nodes"); n != 0 {
+	w.Await("select not exists (select from posthorn.leases) and not exists (select from posthorn.retries)")
+	if n := testworld.Ask[int](w, "select count(*) from posthorn.nodes"); n != 0 {
 		t.Errorf("%d nodes are registered after the last has stopped", n)
 	}
 }
@@ -197,7 +199,7 @@ func TestDrainIsBounded(t *testing.T) {
 	for _, transactional := range []bool{false, true} {
 		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {
 			w := newWorld(t)
-			ph := w.openWith(posthorn.Config{DrainFor: 50 * time.Millisecond})
+			ph := w.OpenWith(posthorn.Config{DrainFor: 50 * time.Millisecond})
 			config := quick
 			config.LeaseFor, config.Concurrency, config.Attempts = time.Hour, 2, 1
 			var started atomic.Int64
@@ -212,17 +214,17 @@ func TestDrainIsBounded(t *testing.T) {
 			} else {
 				g.Handle("charge", ">", func(ctx context.Context, _ posthorn.Event) error { return handler(ctx) })
 			}
-			w.publish(ph, slice(20, posthorn.Message{Type: "order.placed"})...)
-			stop := w.run(ph)
+			posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 20)...)
+			stop := testworld.Run(t, ph)
 			await.True(t, "handlers run", func() bool { return started.Load() > 0 })
 			stop()
 
-			other := w.open()
+			other := w.OpenWith(posthorn.Config{})
 			other.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
 				w.say("%d", e.Delivery)
 				return nil
 			})
-			w.run(other)
+			testworld.Run(t, other)
 			w.awaitLines(20)
 			w.settled("billing")
 			if said := strings.Join(w.lines(), " "); said != strings.TrimSpace(strings.Repeat("1 ", 20)) {
@@ -238,9 +240,9 @@ func TestDrainIsBounded(t *testing.T) {
 // A slow handler does not hold back others, as long as there are slots.
 func TestSlowHandlersHoldNobodyBack(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	release := make(chan struct{})
-	ids := w.publish(ph, slice(100, posthorn.Message{Type: "order.placed"})...)
+	ids := posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 100)...)
 	ph.Group("billing", quick).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
 		if e.ID%20 == ids[0]%20 {
 			<-release
@@ -248,7 +250,7 @@ func TestSlowHandlersHoldNobodyBack(t *testing.T) {
 		w.say("%d", e.ID)
 		return nil
 	})
-	w.run(ph)
+	testworld.Run(t, ph)
 	w.awaitLines(95)
 	close(release)
 	w.settled("billing")

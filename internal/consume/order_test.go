@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // Guarantee 3: ordered groups never run two events of a slot at once, and keep
@@ -23,7 +26,7 @@ func TestOrderIsKept(t *testing.T) {
 			config.Order, config.Attempts = posthorn.OrderKey, posthorn.Unlimited
 			const keys, each = 5, 30
 			for range 3 {
-				ph := w.open()
+				ph := w.OpenWith(posthorn.Config{})
 				g := ph.Group("billing", config)
 				handler := func(e posthorn.Event) error {
 					w.say("begin %s", e.Key)
@@ -39,14 +42,14 @@ func TestOrderIsKept(t *testing.T) {
 				} else {
 					g.Handle("charge", ">", func(_ context.Context, e posthorn.Event) error { return handler(e) })
 				}
-				w.run(ph)
+				testworld.Run(t, ph)
 			}
-			ph := w.open()
+			ph := w.OpenWith(posthorn.Config{})
 			want := map[string][]string{}
 			for range each {
 				for key := range keys {
 					k := fmt.Sprint("k", key)
-					id := w.publish(ph, posthorn.Message{Type: "a", Key: k})[0]
+					id := posthorntest.Publish(t, ph, posthorn.Message{Type: "a", Key: k})[0]
 					want[k] = append(want[k], fmt.Sprint(id))
 				}
 			}
@@ -76,10 +79,10 @@ func TestOrderIsKept(t *testing.T) {
 // SetAside lets the others pass.
 func TestSetAside(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.Order, config.SetAside = posthorn.OrderTotal, true
-	ids := w.publish(ph, slice(4, posthorn.Message{Type: "a"})...)
+	ids := posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "a"}}, 4)...)
 	ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
 		if e.ID == ids[1] && e.Delivery == 1 {
 			return errors.New("not yet")
@@ -87,7 +90,7 @@ func TestSetAside(t *testing.T) {
 		w.say("%d", e.ID)
 		return nil
 	})
-	w.run(ph)
+	testworld.Run(t, ph)
 	w.awaitLines(4)
 	w.settled("billing")
 	want := []string{fmt.Sprint(ids[0]), fmt.Sprint(ids[2]), fmt.Sprint(ids[3]), fmt.Sprint(ids[1])}

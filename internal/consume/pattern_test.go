@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // Go and SQL accept the same patterns, which match the same types.
@@ -29,7 +30,7 @@ func TestPatternsMeanTheSameInSQL(t *testing.T) {
 	}
 	for i, pattern := range patterns {
 		var refused error
-		if _, err := w.pool.Exec(t.Context(), "select posthorn.check_pattern($1)", pattern); err != nil {
+		if _, err := w.Pool().Exec(t.Context(), "select posthorn.check_pattern($1)", pattern); err != nil {
 			refused = err
 		}
 		if valid := consume.ValidPattern(pattern); valid != (refused == nil) {
@@ -46,7 +47,7 @@ func TestPatternsMeanTheSameInSQL(t *testing.T) {
 			if name == "" {
 				continue // no event is of that type
 			}
-			want := ask[bool](w, "select posthorn.matches($1, $2)", pattern, name)
+			want := testworld.Ask[bool](w, "select posthorn.matches($1, $2)", pattern, name)
 			if got := consume.Matches(pattern, name); got != want {
 				t.Errorf("%s in Go %v, in SQL %v", fmt.Sprintf("%q matches %q:", pattern, name), got, want)
 			}

@@ -3,6 +3,7 @@ package consume_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,14 +14,16 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/internal/worker"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // A setting that is local to a transaction does not reach the next one on the same
 // connection.
 func TestTransactionsInheritNothing(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	ph.Group("ledger", quick).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		if e.Type == "order.odd" {
 			_, err := tx.Exec(ctx, "set transaction isolation level serializable; set local lock_timeout = '7s'")
@@ -31,8 +34,8 @@ func TestTransactionsInheritNothing(t *testing.T) {
 		w.say("%s %s", level, limit)
 		return err
 	})
-	w.publish(ph, posthorn.Message{Type: "order.odd"}, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.odd"}, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	if line := w.awaitLines(1)[0]; line != "read committed 0" {
 		t.Errorf("the next transaction began with %q", line)
 	}
@@ -42,8 +45,8 @@ func TestTransactionsInheritNothing(t *testing.T) {
 // on with the next.
 func TestATransactionEndsWithItsHandler(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create table effects (handler text, event bigint)")
-	ph := w.open()
+	w.Exec("create table effects (handler text, event bigint)")
+	ph := w.OpenWith(posthorn.Config{})
 	var kept pgx.Tx
 	ph.Group("ledger", quick).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		if kept == nil {
@@ -67,10 +70,10 @@ func TestATransactionEndsWithItsHandler(t *testing.T) {
 		}
 		return book(ctx, tx, "book", e)
 	})
-	w.publish(ph, slice(2, posthorn.Message{Type: "order.placed"})...)
-	w.run(ph)
+	posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 2)...)
+	testworld.Run(t, ph)
 	w.settled("ledger")
-	if n := ask[int](w, "select count(*) from effects"); n != 1 {
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != 1 {
 		t.Errorf("%d effects, want that of the second event", n)
 	}
 }
@@ -78,8 +81,8 @@ func TestATransactionEndsWithItsHandler(t *testing.T) {
 // A violated deferred constraint is a failure of the event, not of the database.
 func TestDeferredConstraints(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create table effects (handler text, event bigint unique deferrable initially deferred)")
-	ph := w.open()
+	w.Exec("create table effects (handler text, event bigint unique deferrable initially deferred)")
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.Attempts = 2
 	var calls atomic.Int64
@@ -92,21 +95,21 @@ func TestDeferredConstraints(t *testing.T) {
 		}
 		return book(ctx, tx, "book", e)
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"}, posthorn.Message{Type: "order.twice"}, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"}, posthorn.Message{Type: "order.twice"}, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	w.settled("ledger")
 	letters := w.deadLetters("ledger")
 	if len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "effects_event_key") || calls.Load() != 2 {
 		t.Errorf("%d calls, dead letters: %+v", calls.Load(), letters)
 	}
-	if n := ask[int](w, "select count(*) from effects"); n != 2 {
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != 2 {
 		t.Errorf("%d effects, want those of the others", n)
 	}
 }
 
 func TestUnreadRowsAreAFailure(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.Attempts = 1
 	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
@@ -116,8 +119,8 @@ func TestUnreadRowsAreAFailure(t *testing.T) {
 		_, err := tx.Query(ctx, "select generate_series(1, 1000)") // and nobody closes it
 		return err
 	})
-	w.publish(ph, posthorn.Message{Type: "order.odd"}, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.odd"}, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	w.settled("ledger")
 	if letters := w.deadLetters("ledger"); len(letters) != 1 || !strings.Contains(letters[0].Error, "the rows of a query") {
 		t.Errorf("dead letters: %+v", letters)
@@ -127,7 +130,7 @@ func TestUnreadRowsAreAFailure(t *testing.T) {
 // A pool that is shared is not kept for a whole lease.
 func TestOthersGetTheirConnection(t *testing.T) {
 	w := newWorld(t)
-	config, err := pgxpool.ParseConfig(w.url)
+	config, err := pgxpool.ParseConfig(w.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +167,8 @@ func TestOthersGetTheirConnection(t *testing.T) {
 		}
 		return nil
 	})
-	w.publish(ph, slice(10, posthorn.Message{Type: "order.placed"})...)
-	stop := w.run(ph)
+	posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 10)...)
+	stop := testworld.Run(t, ph)
 	defer stop()
 	if said := w.awaitLines(1)[0]; said != "others: <nil>" {
 		t.Error(said)

@@ -1,14 +1,13 @@
 package consume_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testchild"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -67,62 +68,51 @@ func (r release) ledger(ph *posthorn.Client, said func(e posthorn.Event)) {
 // happens twice.
 func newLedger(t *testing.T) (*world, *posthorn.Client) {
 	w := newWorld(t)
-	w.exec("create table effects (event bigint not null, handler text not null)")
-	w.exec("create table poisoned (event bigint primary key)")
-	return w, w.open()
+	w.Exec("create table effects (event bigint not null, handler text not null)")
+	w.Exec("create table poisoned (event bigint primary key)")
+	return w, w.OpenWith(posthorn.Config{})
 }
 
 // start runs a release in a client of its own, and returns when it has taken part.
 func (w *world) start(r release) (stop func()) {
-	w.t.Helper()
-	ph := w.open()
+	w.T.Helper()
+	ph := w.OpenWith(posthorn.Config{})
 	r.ledger(ph, func(posthorn.Event) {})
-	stop = w.run(ph)
-	w.await("select exists (select from posthorn.node_handlers where node_id = $1)", ph.NodeID())
+	stop = testworld.Run(w.T, ph)
+	w.Await("select exists (select from posthorn.node_handlers where node_id = $1)", ph.NodeID())
 	return stop
 }
 
 // orders publishes orders, some of them delayed by transactions that stay open, and commits
 // those when the test ends the returned transaction.
 func (w *world) orders(ph *posthorn.Client, n int) (late pgx.Tx) {
-	w.t.Helper()
-	late, err := w.pool.Begin(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = late.Rollback(context.Background()) })
+	w.T.Helper()
+	late = w.Begin()
 	for i := range n {
-		db := posthorn.DB(w.pool)
+		db := posthorn.DB(w.Pool())
 		if i%10 == 0 {
 			db = late
 		}
-		if _, err := ph.Publish(w.t.Context(), db, posthorn.Message{Type: "order.placed"}); err != nil {
-			w.t.Fatal(err)
+		if _, err := ph.Publish(w.T.Context(), db, posthorn.Message{Type: "order.placed"}); err != nil {
+			w.T.Fatal(err)
 		}
 	}
 	return late
 }
 
-func (w *world) commit(tx pgx.Tx) {
-	w.t.Helper()
-	if err := tx.Commit(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // wantBooked checks that each order was booked once and is not a dead letter.
 func (w *world) wantBooked() {
-	w.t.Helper()
+	w.T.Helper()
 	w.settled("ledger")
 	if letters := w.deadLetters("ledger"); len(letters) > 0 {
-		w.t.Errorf("%d dead letters, the first is %+v", len(letters), letters[0])
+		w.T.Errorf("%d dead letters, the first is %+v", len(letters), letters[0])
 	}
-	orders := ask[int](w, "select count(*) from posthorn.events where type = 'order.placed'")
-	if n := ask[int](w, "select count(*) from effects"); n != orders {
-		w.t.Errorf("%d effects of %d orders", n, orders)
+	orders := testworld.Ask[int](w, "select count(*) from posthorn.events where type = 'order.placed'")
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != orders {
+		w.T.Errorf("%d effects of %d orders", n, orders)
 	}
-	if n := ask[int](w, "select count(distinct event) from effects"); n != orders {
-		w.t.Errorf("%d orders of %d were booked", n, orders)
+	if n := testworld.Ask[int](w, "select count(distinct event) from effects"); n != orders {
+		w.T.Errorf("%d orders of %d were booked", n, orders)
 	}
 }
 
@@ -135,35 +125,35 @@ func TestRollingDeployRenamesAHandler(t *testing.T) {
 			old, fresh := releases(subscribed)
 			stops := []func(){w.start(old), w.start(old)}
 			late := w.orders(ph, 200)
-			w.exec("insert into poisoned select id from posthorn.events where type = 'order.placed' and id % 5 = 0")
+			w.Exec("insert into poisoned select id from posthorn.events where type = 'order.placed' and id % 5 = 0")
 			stops = append(stops, w.start(fresh))
-			w.commit(w.orders(ph, 200))
+			w.Commit(w.orders(ph, 200))
 			stops[0]()
 			stops = append(stops, w.start(fresh), w.start(old)) // an old one starts again
-			w.commit(late)
-			w.commit(w.orders(ph, 200))
+			w.Commit(late)
+			w.Commit(w.orders(ph, 200))
 			w.settled("ledger")
-			if n := ask[int](w, "select count(distinct handler) from effects"); n != 2 {
+			if n := testworld.Ask[int](w, "select count(distinct handler) from effects"); n != 2 {
 				t.Errorf("%d versions have booked, want both", n)
 			}
-			w.exec("select posthorn.sweep_former_names()") // for settlements that were under way
-			if names := ask[string](w, "select coalesce(string_agg(distinct subscription, ' '), '') from posthorn.dead_letters"); names != "" && names != "book-order" {
+			w.Exec("select posthorn.sweep_former_names()") // for settlements that were under way
+			if names := testworld.Ask[string](w, "select coalesce(string_agg(distinct subscription, ' '), '') from posthorn.dead_letters"); names != "" && names != "book-order" {
 				t.Errorf("dead letters of %q", names)
 			}
 			stops[1]()
 			stops[4]()
-			w.exec("delete from poisoned")
-			w.exec("select posthorn.redrive('default', 'ledger')")
+			w.Exec("delete from poisoned")
+			w.Exec("select posthorn.redrive('default', 'ledger')")
 			w.wantBooked()
 
 			// Back to the old version, which takes over what the new one leaves.
-			w.exec("insert into poisoned select g from generate_series(1, 50) i, lateral (select max(id) + i from posthorn.events) m (g)")
-			w.commit(w.orders(ph, 50))
+			w.Exec("insert into poisoned select g from generate_series(1, 50) i, lateral (select max(id) + i from posthorn.events) m (g)")
+			w.Commit(w.orders(ph, 50))
 			w.settled("ledger")
 			stops[2]()
 			stops[3]()
-			w.exec("delete from poisoned")
-			w.exec("select posthorn.redrive('default', 'ledger')")
+			w.Exec("delete from poisoned")
+			w.Exec("select posthorn.redrive('default', 'ledger')")
 			w.start(old)
 			w.wantBooked()
 		})
@@ -209,17 +199,17 @@ func TestRenamedHandlerBooksOnceThoughProcessesAreKilled(t *testing.T) {
 			both.Go(func() { w.killed(as, 1+rand.IntN(10)) })
 		}
 		both.Wait()
-		w.commit(late)
-		w.await("select not exists (select from pg_stat_activity where datname = current_database() and application_name = 'victim')")
+		w.Commit(late)
+		w.Await("select not exists (select from pg_stat_activity where datname = current_database() and application_name = 'victim')")
 		posthorntest.Advance(t, ph, victimLease)
 	}
 	w.start(fresh)
-	w.await(`select exists (select from posthorn.group_status where group_name = 'ledger' and lag_events = 0)`)
+	w.Await(`select exists (select from posthorn.group_status where group_name = 'ledger' and lag_events = 0)`)
 	posthorntest.Advance(t, ph, victimLease)
 	w.settled("ledger")
-	w.exec("select posthorn.redrive('default', 'ledger')") // of events whose processes were killed five times
+	w.Exec("select posthorn.redrive('default', 'ledger')") // of events whose processes were killed five times
 	w.wantBooked()
-	if names := ask[int](w, "select count(*) from posthorn.subscriptions"); names != 1 {
+	if names := testworld.Ask[int](w, "select count(*) from posthorn.subscriptions"); names != 1 {
 		t.Errorf("%d subscriptions, want one", names)
 	}
 }
@@ -227,23 +217,7 @@ func TestRenamedHandlerBooksOnceThoughProcessesAreKilled(t *testing.T) {
 // killed runs a process of a release, and kills it when it has begun with some events. There
 // must be so many that another process leaves it some.
 func (w *world) killed(as string, events int) {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asVictim+"="+w.url, asRelease+"="+as)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		w.t.Error(err)
-		return
-	}
-	lines := bufio.NewScanner(out)
-	for range events {
-		if !lines.Scan() {
-			w.t.Errorf("the process of %s ended by itself", as)
-			break
-		}
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it was killed
+	c := testchild.Start(w.T, "", asVictim+"="+w.URL, asRelease+"="+as)
+	c.Prints(slices.Repeat([]string{"event"}, events)...)
+	c.Kill()
 }

@@ -3,7 +3,6 @@ package consume_test
 import (
 	"context"
 	"errors"
-	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -11,33 +10,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/testguide"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
-
-// as is the database's URL for a new user who has a role of ours.
-func (w *world) as(user, role string) string {
-	w.t.Helper()
-	database := ask[string](w, "select current_database()")
-	user += "_" + database // users belong to the cluster, which other tests share
-	w.exec("create role " + user + " login password 'secret' in role " + role)
-	w.t.Cleanup(func() {
-		_, _ = w.pool.Exec(context.Background(), "drop role "+user)
-	})
-	parsed, err := url.Parse(w.url)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	parsed.User = url.UserPassword(user, "secret")
-	return parsed.String()
-}
 
 // The roles that docs/operations.md names are enough for a program. Consumers make
 // subscriptions with filters, and handle those that an admin has
 // made with conditions, which they may not.
 func TestRolesAreEnough(t *testing.T) {
 	w := newWorld(t)
-	w.exec(`select posthorn.subscribe('default', 'billing', 'large', '{"conditions_sql": "e.key = s.params->>''key''", "params": {"key": "7"}}')`)
-	url := w.as("worker", "posthorn_consumer")
-	consumer := w.openAs(url)
+	w.Exec(`select posthorn.subscribe('default', 'billing', 'large', '{"conditions_sql": "e.key = s.params->>''key''", "params": {"key": "7"}}')`)
+	url := testguide.NewUser(t, w.URL).With("posthorn_consumer")
+	consumer := w.OpenWith(posthorn.Config{DatabaseURL: url})
 	billing := consumer.Group("billing", quick)
 	billing.Subscribe("some", posthorn.Subscription{Filter: posthorn.Filter{Types: []string{"a"}}, ExpireAfter: time.Hour})
 	for _, name := range []string{"some", "large"} {
@@ -46,9 +30,9 @@ func TestRolesAreEnough(t *testing.T) {
 			return nil
 		})
 	}
-	w.run(consumer)
-	w.await("select count(*) = 2 from posthorn.subscriptions")
-	publisher := w.openAs(w.as("shop", "posthorn_publisher"))
+	testworld.Run(t, consumer)
+	w.Await("select count(*) = 2 from posthorn.subscriptions")
+	publisher := w.OpenWith(posthorn.Config{DatabaseURL: testguide.NewUser(t, w.URL).With("posthorn_publisher")})
 	_, err := publisher.Publish(t.Context(), publisher.Pool(), posthorn.Message{Type: "a"}, posthorn.Message{Type: "b", Key: "7"}, posthorn.Message{Type: "b"})
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +47,7 @@ func TestRolesAreEnough(t *testing.T) {
 		t.Errorf("subscriptions %+v, %v", found, err)
 	}
 
-	group := w.openAs(url).Group("other", quick)
+	group := w.OpenWith(posthorn.Config{DatabaseURL: url}).Group("other", quick)
 	group.Subscribe("mine", posthorn.Subscription{Condition: "true"})
 	if _, err := group.Fetch(t.Context(), 1); !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
 		t.Errorf("a consumer made a condition: %v", err)

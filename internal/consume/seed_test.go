@@ -1,11 +1,11 @@
 package consume_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,16 +14,18 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/internal/worker"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // replaceTake puts a function of the test's own in the place of posthorn.take,
 // which is real.take then.
 func (w *world) replaceTake(body string) {
-	w.t.Helper()
-	w.exec("create schema real")
-	w.exec("alter function posthorn.take set schema real")
-	w.exec(`create function posthorn.take(
+	w.T.Helper()
+	w.Exec("create schema real")
+	w.Exec("alter function posthorn.take set schema real")
+	w.Exec(`create function posthorn.take(
 		group_id bigint, node text, max_events int, lease_for interval, token uuid,
 		settle_lease bigint default null, settle_attempt int default null
 	) returns table (lease bigint, attempt int) language plpgsql as $$ begin ` + body + ` end $$`)
@@ -32,8 +34,8 @@ func (w *world) replaceTake(body string) {
 // recordTakes writes the arguments of each call of posthorn.take to a table, with the
 // number of events that it settles and the time.
 func (w *world) recordTakes() {
-	w.t.Helper()
-	w.exec("create table public.takes (max_events int, lease_for interval, settled int, at timestamptz default clock_timestamp())")
+	w.T.Helper()
+	w.Exec("create table public.takes (max_events int, lease_for interval, settled int, at timestamptz default clock_timestamp())")
 	w.replaceTake(`
 		declare
 			settled int := (select cardinality(posthorn.lease_ids(l)) from posthorn.leases l where l.id = settle_lease);
@@ -50,8 +52,8 @@ func (w *world) recordTakes() {
 func TestAsTheSeedSystemsHadIt(t *testing.T) {
 	w := newWorld(t)
 	w.recordTakes()
-	w.exec("create table user_events (user_id text, event_id bigint)")
-	ph := w.openWith(posthorn.Config{
+	w.Exec("create table user_events (user_id text, event_id bigint)")
+	ph := w.OpenWith(posthorn.Config{
 		NodeID: "api-server-1", DisplayName: "API Server", NodeMetadata: map[string]any{"role": "producer"},
 	})
 	api := ph.Group("api", posthorn.GroupConfig{
@@ -72,15 +74,15 @@ func TestAsTheSeedSystemsHadIt(t *testing.T) {
 		}
 		return nil
 	})
-	w.run(ph)
-	w.await("select count(*) = 2 from posthorn.node_handlers")
-	if node := ask[string](w, "select concat_ws(' ', node_id, display_name, metadata->>'role') from posthorn.nodes"); node != "api-server-1 API Server producer" {
+	testworld.Run(t, ph)
+	w.Await("select count(*) = 2 from posthorn.node_handlers")
+	if node := testworld.Ask[string](w, "select concat_ws(' ', node_id, display_name, metadata->>'role') from posthorn.nodes"); node != "api-server-1 API Server producer" {
 		t.Errorf("node %q", node)
 	}
 	const users = 300
-	w.publish(ph, slice(users, posthorn.Message{Type: "user.created", Key: "good"})...)
-	odd := w.publish(ph, posthorn.Message{Type: "user.created", Key: "bad"}, posthorn.Message{Type: "user.born"})
-	w.await("select count(*) = 2 from posthorn.dead_letters")
+	posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "user.created", Key: "good"}}, users)...)
+	odd := posthorntest.Publish(t, ph, posthorn.Message{Type: "user.created", Key: "bad"}, posthorn.Message{Type: "user.born"})
+	w.Await("select count(*) = 2 from posthorn.dead_letters")
 	w.settled("api")
 
 	letters := []letter{{odd[0], "", 1, "Handler error", "no such user"}, {odd[1], "", 1, "No handler for event user.born", ""}}
@@ -91,62 +93,46 @@ func TestAsTheSeedSystemsHadIt(t *testing.T) {
 	if diff := cmp.Diff(letters, got); diff != "" {
 		t.Errorf("dead letters (-want +got):\n%s", diff)
 	}
-	if n := ask[int](w, "select count(*) from user_events where user_id = 'good'"); n != users {
+	if n := testworld.Ask[int](w, "select count(*) from user_events where user_id = 'good'"); n != users {
 		t.Errorf("%d effects, want %d", n, users)
 	}
-	if n := ask[int](w, "select count(*) from user_events where user_id = 'bad'"); n != 0 {
+	if n := testworld.Ask[int](w, "select count(*) from user_events where user_id = 'bad'"); n != 0 {
 		t.Error("what failed has left the effect of another handler")
 	}
 	// More only after an empty window; the rest of the events found then is given back.
-	if asked := ask[string](w, "select string_agg(distinct max_events || ' for ' || lease_for, ', ') from public.takes where max_events > 9 and settled is distinct from 0"); asked != "10 for 00:00:30" {
+	if asked := testworld.Ask[string](w, "select string_agg(distinct max_events || ' for ' || lease_for, ', ') from public.takes where max_events > 9 and settled is distinct from 0"); asked != "10 for 00:00:30" {
 		t.Errorf("took %s", asked)
 	}
-	if most := ask[int](w, "select max(max_events) from public.takes where settled is distinct from 0"); most != 10 {
+	if most := testworld.Ask[int](w, "select max(max_events) from public.takes where settled is distinct from 0"); most != 10 {
 		t.Errorf("took up to %d events at once, want 10", most)
 	}
-}
-
-// buffer collects log messages.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) contains(text string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return bytes.Contains(b.text.Bytes(), []byte(text))
 }
 
 // seed 000.54, 000.65: trouble while claiming is logged, a pause is made, and
 // it goes on.
 func TestTroubleWhileTaking(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create sequence public.attempts")
+	w.Exec("create sequence public.attempts")
 	w.replaceTake("perform nextval('public.attempts'); raise exception 'the disk is on fire';")
-	var log buffer
-	ph := w.openWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log testworld.Buffer
+	ph := w.OpenWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	config := quick
 	config.Concurrency = 1
 	ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
 		w.say("%s", e.Type)
 		return nil
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
 	started := time.Now()
-	w.run(ph)
-	w.await("select last_value >= 3 from public.attempts")
+	testworld.Run(t, ph)
+	w.Await("select last_value >= 3 from public.attempts")
 	if waited := time.Since(started); waited < 2*worker.TroubleWait {
 		t.Errorf("three attempts within %v, want %v between them", waited, worker.TroubleWait)
 	}
-	await.True(t, "it is logged", func() bool { return log.contains("cannot take work yet") && log.contains("the disk is on fire") })
-	w.exec("do $$ begin drop function posthorn.take; alter function real.take set schema posthorn; end $$")
+	await.True(t, "it is logged", func() bool {
+		return strings.Contains(log.String(), "cannot take work yet") && strings.Contains(log.String(), "the disk is on fire")
+	})
+	w.Exec("do $$ begin drop function posthorn.take; alter function real.take set schema posthorn; end $$")
 	w.awaitLines(1)
 	w.settled("billing")
 }
@@ -156,14 +142,14 @@ func TestTroubleWhileTaking(t *testing.T) {
 func TestIdlePoll(t *testing.T) {
 	w := newWorld(t)
 	w.recordTakes()
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.IdlePoll, config.Concurrency = 50*time.Millisecond, 1
 	ph.Group("billing", config).Handle("charge", ">", func(context.Context, posthorn.Event) error { return nil })
-	w.run(ph)
+	testworld.Run(t, ph)
 	// Right after the start everything is news. A gap may be a little shorter than
 	// the pause, which begins when the answer is here.
-	w.await(`select exists (
+	w.Await(`select exists (
 		select from (
 			select min(gap) over (order by at rows 5 preceding) least, count(gap) over (order by at rows 5 preceding) n
 			from (select at, at - lag(at) over (order by at) gap from public.takes) g

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // A lease that is being settled is not extended: the heartbeat would wait for its
@@ -21,7 +25,7 @@ func TestASlowSettleLosesNoLease(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		t.Run(fmt.Sprintf("together %v", together), func(t *testing.T) {
 			w := newWorld(t)
-			w.exec(`
+			w.Exec(`
 				create function public.wait() returns trigger language plpgsql as $$
 				begin
 					perform pg_sleep(0.7); -- two heartbeats
@@ -29,8 +33,8 @@ func TestASlowSettleLosesNoLease(t *testing.T) {
 				end $$;
 				create trigger wait before delete on posthorn.leases for each row execute function public.wait();
 				create table public.effects (event bigint)`)
-			var log buffer
-			ph := w.openWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			var log testworld.Buffer
+			ph := w.OpenWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			config := quick
 			config.LeaseFor, config.BatchSize, config.Concurrency, config.SharedTx = time.Second, 1, 1, together
 			ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
@@ -38,12 +42,12 @@ func TestASlowSettleLosesNoLease(t *testing.T) {
 				_, err := tx.Exec(ctx, "insert into public.effects values ($1)", e.ID)
 				return err
 			})
-			w.publish(ph, slice(3, posthorn.Message{Type: "order.placed"})...)
-			w.run(ph)
-			w.await("select count(*) = 3 from public.effects")
+			posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 3)...)
+			testworld.Run(t, ph)
+			w.Await("select count(*) = 3 from public.effects")
 			w.settled("ledger")
-			if log.contains("lost") {
-				t.Errorf("logged:\n%s", log.text.String())
+			if strings.Contains(log.String(), "lost") {
+				t.Errorf("logged:\n%s", log.String())
 			}
 			if n := len(w.lines()); n != 3 {
 				t.Errorf("%d deliveries of 3 events", n)
@@ -58,8 +62,8 @@ func TestAFailureDoesNotWaitForItsNeighbours(t *testing.T) {
 	for _, order := range []posthorn.Order{posthorn.Unordered, posthorn.OrderTotal} {
 		t.Run(string(order), func(t *testing.T) {
 			w := newWorld(t)
-			ph := w.open()
-			ids := w.publish(ph, slice(3, posthorn.Message{Type: "order.placed"})...)
+			ph := w.OpenWith(posthorn.Config{})
+			ids := posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 3)...)
 			config := quick
 			config.Order, config.SetAside = order, order != posthorn.Unordered
 			config.Concurrency, config.Delays = 3, []time.Duration{200 * time.Millisecond}
@@ -78,12 +82,12 @@ func TestAFailureDoesNotWaitForItsNeighbours(t *testing.T) {
 					}
 					// Its lease is the only one of the group.
 					await.True(t, "the failure is settled", func() bool {
-						return ask[bool](w, "select exists (select from posthorn.retries where event_id = $1)", ids[1])
+						return testworld.Ask[bool](w, "select exists (select from posthorn.retries where event_id = $1)", ids[1])
 					})
 				}
 				return nil
 			})
-			w.run(ph)
+			testworld.Run(t, ph)
 			w.awaitLines(1)
 			<-again
 			w.settled("billing")
@@ -97,8 +101,8 @@ func TestFailuresAreLogged(t *testing.T) {
 	for _, transactional := range []bool{false, true} {
 		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {
 			w := newWorld(t)
-			var log buffer
-			ph := w.openWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			var log testworld.Buffer
+			ph := w.OpenWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			config := quick
 			config.Attempts = 2
 			handle := func(e posthorn.Event) error {
@@ -113,16 +117,16 @@ func TestFailuresAreLogged(t *testing.T) {
 			} else {
 				g.Handle("charge", ">", func(_ context.Context, e posthorn.Event) error { return handle(e) })
 			}
-			id := w.publish(ph, posthorn.Message{Type: "order.placed"})[0]
-			w.run(ph)
-			w.await("select exists (select from posthorn.dead_letters)")
+			id := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})[0]
+			testworld.Run(t, ph)
+			w.Await("select exists (select from posthorn.dead_letters)")
 			for _, text := range []string{
 				fmt.Sprintf("event=%d type=order.placed attempt=1 error=\"panic: no card\"", id),
 				"level=WARN", "group=billing handler=charge", "next_attempt=", "steady_test.go",
 				"level=ERROR", fmt.Sprintf("event=%d type=order.placed attempt=2 error=\"card declined\"", id),
 			} {
-				if !log.contains(text) {
-					t.Errorf("%s is missing in:\n%s", text, log.text.String())
+				if !strings.Contains(log.String(), text) {
+					t.Errorf("%s is missing in:\n%s", text, log.String())
 				}
 			}
 		})
@@ -133,7 +137,7 @@ func TestFailuresAreLogged(t *testing.T) {
 // too.
 func TestHandlersInTransactionsUseThePool(t *testing.T) {
 	w := newWorld(t)
-	ph := w.openWith(posthorn.Config{MaxConns: 4})
+	ph := w.OpenWith(posthorn.Config{MaxConns: 4})
 	config := quick
 	config.BatchSize, config.Concurrency = 1, 4
 	ph.Group("billing", config).HandleTx("charge", ">", func(ctx context.Context, tx pgx.Tx, _ posthorn.Event) error {
@@ -145,8 +149,8 @@ func TestHandlersInTransactionsUseThePool(t *testing.T) {
 		w.say("done")
 		return err
 	})
-	w.publish(ph, slice(8, posthorn.Message{Type: "order.placed"})...)
-	w.run(ph)
+	posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 8)...)
+	testworld.Run(t, ph)
 	w.awaitLines(8)
 	w.settled("billing")
 }
@@ -155,8 +159,8 @@ func TestHandlersInTransactionsUseThePool(t *testing.T) {
 // silence.
 func TestHandlersThatHoldAllConnectionsAreReported(t *testing.T) {
 	w := newWorld(t)
-	var log buffer
-	ph := w.openWith(posthorn.Config{MaxConns: 2, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log testworld.Buffer
+	ph := w.OpenWith(posthorn.Config{MaxConns: 2, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	var reported atomic.Bool
 	waiting, enough := context.WithCancel(t.Context())
 	defer enough()
@@ -176,9 +180,9 @@ func TestHandlersThatHoldAllConnectionsAreReported(t *testing.T) {
 		two.Release()
 		return nil
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
-	await.True(t, "it is logged", func() bool { return log.contains("all connections of the pool are in use") })
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
+	await.True(t, "it is logged", func() bool { return strings.Contains(log.String(), "all connections of the pool are in use") })
 	reported.Store(true)
 	enough()
 	w.settled("billing")

@@ -3,7 +3,6 @@ package consume_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // A fetched event names its subscriptions; after a failure it is retried for those
@@ -19,13 +19,12 @@ import (
 //
 // seed 001.45
 func TestFetchSubscribed(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	g.Subscribe("a", ofType("x", "y"))
 	g.Subscribe("b", ofType("y"))
 	w.create(g, 2)
-	ids := w.send(posthorn.Message{Type: "x"}, posthorn.Message{Type: "y"}, posthorn.Message{Type: "z"}, posthorn.Message{Type: "y"})
+	ids := posthorntest.Publish(t, w.Client, posthorn.Message{Type: "x"}, posthorn.Message{Type: "y"}, posthorn.Message{Type: "z"}, posthorn.Message{Type: "y"})
 	deliveries := w.FetchAll(g, 3)
 	testworld.Equal(t, "events", testworld.IDs(deliveries), []int64{ids[0], ids[1], ids[3]})
 	testworld.Equal(t, "subscriptions", [][]string{deliveries[0].Subscriptions, deliveries[1].Subscriptions}, [][]string{{"a"}, {"a", "b"}})
@@ -36,9 +35,7 @@ func TestFetchSubscribed(t *testing.T) {
 	if err := deliveries[2].Term(t.Context(), errors.New("never")); err != nil {
 		t.Fatal(err)
 	}
-	testworld.Equal(t, "dead letters", w.buried("g"), []string{
-		fmt.Sprintf("%d a 1 Handler error: never", ids[3]), fmt.Sprintf("%d b 1 Handler error: never", ids[3]),
-	})
+	testworld.Equal(t, "dead letters", w.deadLetters("g"), []letter{{ids[3], "a", 1, "Handler error", "never"}, {ids[3], "b", 1, "Handler error", "never"}})
 	// By now one of them wants it no more, and it is owed to the other alone.
 	testworld.Equal(t, "owed", testworld.Ask[string](w, "select string_agg(subscription || ' ' || attempts, ', ' order by subscription) from posthorn.retries"), "a 1, b 1")
 	if owed, err := w.Admin().Unsubscribe(t.Context(), "g", "b"); err != nil || owed != 1 {
@@ -54,15 +51,14 @@ func TestFetchSubscribed(t *testing.T) {
 
 // A fetch of few events gets no more than it asked for, however far it has to look.
 func TestFetchSubscribedFewOfMany(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	g := w.Group("g", testworld.FromBeginning())
 	g.Subscribe("a", ofType("wanted"))
 	w.create(g, 1)
 	w.PublishN(1000) // of another type
 	var want []int64
 	for range 30 {
-		want = append(want, w.send(posthorn.Message{Type: "wanted"})...)
+		want = append(want, posthorntest.Publish(t, w.Client, posthorn.Message{Type: "wanted"})...)
 	}
 	w.PublishN(1000)
 	var got []int64
@@ -82,13 +78,12 @@ func TestFetchSubscribedFewOfMany(t *testing.T) {
 	w.Nothing(g)
 }
 
-// A message for one subscription reaches nobody else, and is retried and buried
+// A message for one subscription reaches nobody else, and is retried and deadLetters
 // like others.
 //
 // seed 001.11, 001.12
 func TestPublishTo(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	ctx := t.Context()
 	var got tally
 	g := w.Group("g", testworld.FromBeginning())
@@ -122,11 +117,11 @@ func TestPublishTo(t *testing.T) {
 	if err != nil || len(ids) != 4 || !slices.IsSorted(ids) {
 		t.Fatalf("publish to: %v, %v", ids, err)
 	}
-	await.True(t, "it is done", func() bool { return len(w.buried("g")) == 1 && len(got.all()) == 3 })
+	await.True(t, "it is done", func() bool { return len(w.deadLetters("g")) == 1 && len(got.all()) == 3 })
 	testworld.Equal(t, "handled", got.all(), map[string]int{
 		"b plain default  [] {}": 1, `b full s k [x y"z] [1]`: 1, "b bad default  [] {}": 3,
 	})
-	testworld.Equal(t, "dead letters", w.buried("g"), []string{fmt.Sprintf("%d b 3 Handler error: no", ids[2])})
+	testworld.Equal(t, "dead letters", w.deadLetters("g"), []letter{{ids[2], "b", 3, "Handler error", "no"}})
 	testworld.Equal(t, "owed", testworld.Ask[string](w, "select string_agg(subscription, ',') from posthorn.retries where due_at > posthorn.now() + interval '1 hour'"), "b")
 	w.TurnClock(25 * time.Hour)
 	await.True(t, "its time has come", func() bool { return got.all()["b later default  [] {}"] == 1 })
@@ -151,12 +146,12 @@ func TestPublishTo(t *testing.T) {
 func TestSubscriptionsAreKept(t *testing.T) {
 	t.Parallel()
 	want := posthorn.Subscription{ExpireAfter: time.Hour}
-	for name, consume := range map[string]func(w *database, g *posthorn.Group) (stop func()){
-		"run": func(w *database, g *posthorn.Group) func() {
+	for name, consume := range map[string]func(w *world, g *posthorn.Group) (stop func()){
+		"run": func(w *world, g *posthorn.Group) func() {
 			g.Handle("a", posthorn.Subscribed, func(context.Context, posthorn.Event) error { return nil })
 			return w.Start()
 		},
-		"fetch": func(w *database, g *posthorn.Group) func() {
+		"fetch": func(w *world, g *posthorn.Group) func() {
 			ctx, cancel := context.WithCancel(w.T.Context())
 			var fetching sync.WaitGroup
 			fetching.Go(func() { _, _ = g.Fetch(ctx, 1) })
@@ -164,8 +159,7 @@ func TestSubscriptionsAreKept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newDatabase(t)
+			w := newWorld(t)
 			consumer := w.other()
 			g := consumer.Group("g", testworld.FromBeginning())
 			g.Subscribe("a", want)

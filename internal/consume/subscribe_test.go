@@ -17,10 +17,11 @@ import (
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // refuses sees to it that Run ends by itself with an error and a hint.
-func (w *database) refuses(want ...string) {
+func (w *world) refuses(want ...string) {
 	w.T.Helper()
 	ctx := await.Context(w.T)
 	err := w.Run(ctx)
@@ -34,43 +35,10 @@ func (w *database) refuses(want ...string) {
 	}
 }
 
-// send publishes messages, and returns the ids.
-func (w *database) send(messages ...posthorn.Message) []int64 {
-	w.T.Helper()
-	ids, err := w.Publish(w.T.Context(), w.Pool(), messages...)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return ids
-}
-
-// done returns when a group has nothing left to do.
-func (w *database) done(group string) {
-	w.T.Helper()
-	await.True(w.T, group+" is done", func() bool {
-		return testworld.Ask[bool](w, `select exists (select from posthorn.group_status
-			where group_name = $1 and lag_events = 0 and leases = 0 and retries = 0)`, group)
-	})
-}
-
 // subscribed waits until the database has that many subscriptions.
-func (w *database) subscribed(n int) {
+func (w *world) subscribed(n int) {
 	w.T.Helper()
-	await.True(w.T, fmt.Sprintf("%d subscriptions", n), func() bool {
-		return testworld.Ask[int](w, "select count(*) from posthorn.subscriptions") == n
-	})
-}
-
-func (w *database) buried(group string) []string {
-	w.T.Helper()
-	var letters []string
-	for letter, err := range w.Admin().DeadLetters(w.T.Context(), admin.DeadLetterFilter{Group: group}) {
-		if err != nil {
-			w.T.Fatal(err)
-		}
-		letters = append(letters, fmt.Sprintf("%d %s %d %s: %s", letter.EventID, letter.Subscription, letter.Attempts, letter.Reason, letter.Error))
-	}
-	return letters
+	w.Await("select count(*) = $1 from posthorn.subscriptions", n)
 }
 
 // tally counts the calls of handlers.
@@ -132,8 +100,7 @@ func TestFilterAsJSON(t *testing.T) {
 //
 // seed 001.21, 001.23, 001.50
 func TestSubscribe(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	w.Exec("create table effects (event_id bigint, by text)")
 	var got tally
 	g := w.Group("g", testworld.FromBeginning())
@@ -166,13 +133,13 @@ func TestSubscribe(t *testing.T) {
 	})
 	w.Start()
 	w.subscribed(4)
-	ids := w.send(
+	ids := posthorntest.Publish(t, w.Client,
 		posthorn.Message{Type: "order.placed", Key: "7", Tags: []string{"web"}, Payload: cents{Cents: 1990}},
 		posthorn.Message{Type: "order.placed", Key: "9", Tags: []string{"paid", "web"}, Payload: cents{Cents: 10}},
 		posthorn.Message{Type: "user.born", Key: "7"},
 		posthorn.Message{Type: "order.placed", Key: "9", Payload: cents{Cents: 1000}},
 	)
-	w.done("g")
+	w.settled("g")
 	want := map[string]int{}
 	for _, line := range []string{
 		fmt.Sprintf("each %d", ids[0]), fmt.Sprintf("tx %d", ids[0]), fmt.Sprintf("large %d 1990", ids[0]),
@@ -183,7 +150,7 @@ func TestSubscribe(t *testing.T) {
 	}
 	testworld.Equal(t, "handled", got.all(), want)
 	testworld.Equal(t, "effects", testworld.Ask[int](w, "select count(*) from effects"), 2)
-	testworld.Equal(t, "dead letters", len(w.buried("g")), 0)
+	testworld.Equal(t, "dead letters", len(w.deadLetters("g")), 0)
 }
 
 // An event that one subscription's handler fails at is retried for that subscription
@@ -191,8 +158,7 @@ func TestSubscribe(t *testing.T) {
 //
 // seed 001.45, 001.46, 001.47, 001.48, 001.49
 func TestSubscriptionFailsAlone(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	var got tally
 	g := w.Group("g", testworld.FromBeginning())
 	for _, name := range []string{"good", "bad", "late"} {
@@ -216,12 +182,12 @@ func TestSubscriptionFailsAlone(t *testing.T) {
 	w.subscribed(3)
 	id := w.PublishN(1)[0]
 	await.True(t, "it is buried for one, and waits for another", func() bool {
-		return len(w.buried("g")) == 1 && testworld.Ask[bool](w, `select count(*) = 1
+		return len(w.deadLetters("g")) == 1 && testworld.Ask[bool](w, `select count(*) = 1
 			and bool_and(subscription = 'late' and lease_id is null and due_at > posthorn.now() + interval '50 minutes') from posthorn.retries`)
 	})
-	testworld.Equal(t, "dead letters", w.buried("g"), []string{fmt.Sprintf("%d bad 3 Handler error: no", id)})
+	testworld.Equal(t, "dead letters", w.deadLetters("g"), []letter{{id, "bad", 3, "Handler error", "no"}})
 	w.TurnClock(2 * time.Hour)
-	w.done("g")
+	w.settled("g")
 	testworld.Equal(t, "handled", got.all(), map[string]int{
 		"good": 1, "late": 2,
 		"bad, delivery 1, for [good bad late]": 1, "bad, delivery 2, for [bad]": 1, "bad, delivery 3, for [bad]": 1,
@@ -233,8 +199,7 @@ func TestSubscriptionFailsAlone(t *testing.T) {
 //
 // seed 001.50, 001.54, 001.55, 001.57, 001.59
 func TestSlowSubscriptionHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	config := testworld.FromBeginning()
 	config.BatchSize = 20
 	config.Timeout = time.Hour
@@ -259,7 +224,7 @@ func TestSlowSubscriptionHoldsUpNobody(t *testing.T) {
 	w.subscribed(2)
 	const slow, events = 5, 500 // half of the concurrency
 	for range slow {
-		w.send(posthorn.Message{Type: "e", Key: "slow"})
+		posthorntest.Publish(t, w.Client, posthorn.Message{Type: "e", Key: "slow"})
 	}
 	for range 5 {
 		w.PublishN(events / 5)
@@ -270,16 +235,15 @@ func TestSlowSubscriptionHoldsUpNobody(t *testing.T) {
 		t.Errorf("%d leases are read ahead", n)
 	}
 	close(release)
-	w.done("g")
-	testworld.Equal(t, "dead letters", len(w.buried("g")), 0)
+	w.settled("g")
+	testworld.Equal(t, "dead letters", len(w.deadLetters("g")), 0)
 }
 
 // A handler whose time is over has failed at its event, alone.
 //
 // seed 001.58
 func TestSubscriptionTimeout(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	config := testworld.FromBeginning()
 	config.Timeout = 50 * time.Millisecond
 	config.Attempts = 1
@@ -298,23 +262,22 @@ func TestSubscriptionTimeout(t *testing.T) {
 	w.Start()
 	w.subscribed(2)
 	w.PublishN(3)
-	w.done("g")
+	w.settled("g")
 	testworld.Equal(t, "handled", got.all(), map[string]int{"fine": 3})
-	letters := w.buried("g")
-	if len(letters) != 3 || slices.ContainsFunc(letters, func(l string) bool {
-		return !strings.Contains(l, " hangs 1 ") || !strings.Contains(l, "used up its time")
+	letters := w.deadLetters("g")
+	if len(letters) != 3 || slices.ContainsFunc(letters, func(l letter) bool {
+		return l.Subscription != "hangs" || l.Attempts != 1 || !strings.Contains(l.Error, "used up its time")
 	}) {
-		t.Errorf("dead letters %q", letters)
+		t.Errorf("dead letters %+v", letters)
 	}
 }
 
 // An event for which a condition fails is a dead letter of that subscription, which
 // goes on. Bringing it back evaluates the condition that there is then.
 func TestConditionFails(t *testing.T) {
-	t.Parallel()
-	w := newDatabase(t)
+	w := newWorld(t)
 	var got tally
-	handle := func(c *database, condition string) *posthorn.Group {
+	handle := func(c *world, condition string) *posthorn.Group {
 		g := c.Group("g", testworld.FromBeginning())
 		g.Subscribe("picky", posthorn.Subscription{Condition: condition})
 		g.Handle("picky", posthorn.Subscribed, func(_ context.Context, e posthorn.Event) error {
@@ -332,9 +295,9 @@ func TestConditionFails(t *testing.T) {
 	stop := w.Start()
 	w.subscribed(2)
 	for _, payload := range []any{1, 2, "x", 3} {
-		w.send(posthorn.Message{Type: "e", Payload: payload})
+		posthorntest.Publish(t, w.Client, posthorn.Message{Type: "e", Payload: payload})
 	}
-	w.done("g")
+	w.settled("g")
 	status, err := w.Admin().Subscriptions(t.Context(), "g")
 	if err != nil {
 		t.Fatal(err)
@@ -343,8 +306,8 @@ func TestConditionFails(t *testing.T) {
 		testworld.Equal(t, s.Name, s.State, "active")
 	}
 	testworld.Equal(t, "handled", got.all(), map[string]int{"all 1": 1, "all 2": 1, "all 3": 1, `all "x"`: 1, "picky 2": 1, "picky 3": 1})
-	if letters := w.buried("g"); len(letters) != 1 || !strings.Contains(letters[0], "Condition failed") {
-		t.Errorf("dead letters %q", letters)
+	if letters := w.deadLetters("g"); len(letters) != 1 || letters[0].Reason != "Condition failed" {
+		t.Errorf("dead letters %+v", letters)
 	}
 	stop()
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 func book(ctx context.Context, tx pgx.Tx, by string, e posthorn.Event) error {
@@ -26,8 +29,8 @@ func book(ctx context.Context, tx pgx.Tx, by string, e posthorn.Event) error {
 // seed 000.4
 func TestAFailedTransactionLeavesNoEffect(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create table effects (handler text, event bigint)")
-	ph := w.open()
+	w.Exec("create table effects (handler text, event bigint)")
+	ph := w.OpenWith(posthorn.Config{})
 	g := ph.Group("ledger", quick)
 	var succeeded atomic.Int64
 	g.HandleTx("book", "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
@@ -43,16 +46,16 @@ func TestAFailedTransactionLeavesNoEffect(t *testing.T) {
 		succeeded.Add(1)
 		return nil
 	})
-	w.publish(ph, slice(20, posthorn.Message{Type: "order.placed"})...)
-	w.run(ph)
+	posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 20)...)
+	testworld.Run(t, ph)
 	w.settled("ledger")
 	if n := succeeded.Load(); n != 20 {
 		t.Errorf("%d events were handled without an error, want 20", n)
 	}
-	if n := ask[int](w, "select count(*) from effects"); n != 20 {
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != 20 {
 		t.Errorf("%d effects, want 20", n)
 	}
-	if n := ask[int](w, "select count(*) from posthorn.events where type = 'booked'"); n != 20 {
+	if n := testworld.Ask[int](w, "select count(*) from posthorn.events where type = 'booked'"); n != 20 {
 		t.Errorf("%d events published, want 20", n)
 	}
 }
@@ -63,8 +66,8 @@ func TestAFailedTransactionLeavesNoEffect(t *testing.T) {
 // seed 000.67
 func TestEachTransactionByItself(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create table effects (handler text, event bigint)")
-	ph := w.open()
+	w.Exec("create table effects (handler text, event bigint)")
+	ph := w.OpenWith(posthorn.Config{})
 	g := ph.Group("ledger", quick)
 	for _, name := range []string{"one", "two", "three"} {
 		g.HandleTx(name, "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
@@ -81,11 +84,11 @@ func TestEachTransactionByItself(t *testing.T) {
 		w.say("%d", e.ID)
 		return nil
 	})
-	w.publish(ph, slice(30, posthorn.Message{Type: "order.placed"})...)
-	w.run(ph)
+	posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 30)...)
+	testworld.Run(t, ph)
 	w.settled("ledger")
 	for _, name := range []string{"one", "two", "three"} {
-		if n := ask[int](w, "select count(*) from effects where handler = $1", name); n != 30 {
+		if n := testworld.Ask[int](w, "select count(*) from effects where handler = $1", name); n != 30 {
 			t.Errorf("%s: %d effects, want 30", name, n)
 		}
 	}
@@ -99,8 +102,8 @@ func TestEachTransactionByItself(t *testing.T) {
 // seed 000.44
 func TestTogether(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create table effects (handler text, event bigint)")
-	ph := w.open()
+	w.Exec("create table effects (handler text, event bigint)")
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.SharedTx = true
 	g := ph.Group("ledger", config)
@@ -116,48 +119,48 @@ func TestTogether(t *testing.T) {
 			return nil
 		})
 	}
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	w.awaitLines(4)
 	w.settled("ledger")
 	if diff := cmp.Diff([]string{"one 1 []", "two 1 []", "one 2 []", "two 2 []"}, w.lines()); diff != "" {
 		t.Errorf("said (-want +got):\n%s", diff)
 	}
-	if n := ask[int](w, "select count(*) from effects"); n != 2 {
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != 2 {
 		t.Errorf("%d effects, want 2", n)
 	}
 }
 
 func TestHandlersCannotEndTheirTransaction(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create table effects (handler text, event bigint)")
-	ph := w.open()
+	w.Exec("create table effects (handler text, event bigint)")
+	ph := w.OpenWith(posthorn.Config{})
 	ph.Group("ledger", quick).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		if err := book(ctx, tx, "book", e); err != nil {
 			return err
 		}
 		return posthorn.Permanent(tx.Commit(ctx))
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
-	w.await("select exists (select from posthorn.dead_letters)")
-	if n := ask[int](w, "select count(*) from effects"); n != 0 {
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
+	w.Await("select exists (select from posthorn.dead_letters)")
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != 0 {
 		t.Errorf("%d effects of an event that failed", n)
 	}
 }
 
 func TestSwallowedErrorsAreFailures(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.Attempts = 1
 	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, _ posthorn.Event) error {
 		_, _ = tx.Exec(ctx, "select 1/0") // and nobody says a word
 		return nil
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
-	w.await("select exists (select from posthorn.dead_letters)")
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
+	w.Await("select exists (select from posthorn.dead_letters)")
 	if text := w.deadLetters("ledger")[0].Error; !strings.Contains(text, "a statement failed in the transaction") {
 		t.Errorf("error %q", text)
 	}
@@ -166,8 +169,8 @@ func TestSwallowedErrorsAreFailures(t *testing.T) {
 // Transactions that collide are run again, without counting an attempt.
 func TestCollisionsAreNoFailures(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create table effects (handler text, event bigint)")
-	ph := w.open()
+	w.Exec("create table effects (handler text, event bigint)")
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.Attempts = 1
 	codes := []string{"40001", "40P01", "55P03"}
@@ -182,10 +185,10 @@ func TestCollisionsAreNoFailures(t *testing.T) {
 		}
 		return nil
 	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
 	w.settled("ledger")
-	effects, failed := ask[int](w, "select count(*) from effects"), len(w.deadLetters("ledger"))
+	effects, failed := testworld.Ask[int](w, "select count(*) from effects"), len(w.deadLetters("ledger"))
 	if n := calls.Load(); n != int64(len(codes))+1 || effects != 1 || failed != 0 {
 		t.Errorf("%d calls, %d effects, %d failures", n, effects, failed)
 	}
@@ -196,12 +199,12 @@ func TestBatches(t *testing.T) {
 	for _, transactional := range []bool{false, true} {
 		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {
 			w := newWorld(t)
-			w.exec("create table effects (handler text, event bigint)")
-			ph := w.open()
+			w.Exec("create table effects (handler text, event bigint)")
+			ph := w.OpenWith(posthorn.Config{})
 			config := quick
 			config.Attempts, config.Concurrency = 3, 1
 			g := ph.Group("ledger", config)
-			ids := w.publish(ph, slice(10, posthorn.Message{Type: "order.placed"})...)
+			ids := posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 10)...)
 			handle := func(events []posthorn.Event, do func(posthorn.Event) error) error {
 				w.say("%d", len(events))
 				for _, e := range events {
@@ -223,8 +226,8 @@ func TestBatches(t *testing.T) {
 					return handle(events, func(posthorn.Event) error { return nil })
 				})
 			}
-			w.run(ph)
-			w.await("select exists (select from posthorn.dead_letters)")
+			testworld.Run(t, ph)
+			w.Await("select exists (select from posthorn.dead_letters)")
 			w.settled("ledger")
 			if diff := cmp.Diff([]letter{{ids[4], "book", 3, "Handler error", "bad"}}, w.deadLetters("ledger")); diff != "" {
 				t.Errorf("dead letters (-want +got):\n%s", diff)
@@ -237,7 +240,7 @@ func TestBatches(t *testing.T) {
 					t.Errorf("an event came again among %s", n)
 				}
 			}
-			if n := ask[int](w, "select count(*) from effects"); transactional && n != 9 {
+			if n := testworld.Ask[int](w, "select count(*) from effects"); transactional && n != 9 {
 				t.Errorf("%d effects, want 9", n)
 			}
 		})
@@ -246,10 +249,10 @@ func TestBatches(t *testing.T) {
 
 func TestBatchesMayFailInPart(t *testing.T) {
 	w := newWorld(t)
-	ph := w.open()
+	ph := w.OpenWith(posthorn.Config{})
 	config := quick
 	config.Attempts, config.Concurrency = 2, 1
-	ids := w.publish(ph, slice(5, posthorn.Message{Type: "order.placed"})...)
+	ids := posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 5)...)
 	ph.Group("ledger", config).HandleBatch("book", ">", func(_ context.Context, events []posthorn.Event) error {
 		w.say("%d", len(events))
 		for _, e := range events {
@@ -259,8 +262,8 @@ func TestBatchesMayFailInPart(t *testing.T) {
 		}
 		return nil
 	})
-	w.run(ph)
-	w.await("select exists (select from posthorn.dead_letters)")
+	testworld.Run(t, ph)
+	w.Await("select exists (select from posthorn.dead_letters)")
 	w.settled("ledger")
 	if diff := cmp.Diff([]string{"5", "1"}, w.lines()); diff != "" {
 		t.Errorf("batches (-want +got):\n%s", diff)
@@ -272,24 +275,24 @@ func TestBatchesMayFailInPart(t *testing.T) {
 // seed 000.54
 func TestTroubleWithTheDatabase(t *testing.T) {
 	w := newWorld(t)
-	w.exec("create table effects (handler text, event bigint)")
-	ph := w.open()
+	w.Exec("create table effects (handler text, event bigint)")
+	ph := w.OpenWith(posthorn.Config{ApplicationName: "victim"})
 	config := quick
 	config.LeaseFor = time.Second // a lease whose take has failed expires soon
 	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		return book(ctx, tx, "book", e)
 	})
-	w.run(ph)
+	testworld.Run(t, ph)
 	for range 5 {
-		w.publish(ph, slice(50, posthorn.Message{Type: "order.placed"})...)
-		w.exec(`select pg_terminate_backend(pid) from pg_stat_activity
-			where datname = current_database() and application_name = 'posthorn'`)
+		posthorntest.Publish(t, w.Client, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, 50)...)
+		w.Exec(`select pg_terminate_backend(pid) from pg_stat_activity
+			where datname = current_database() and application_name = 'victim'`)
 	}
 	w.settled("ledger")
-	if n := ask[int](w, "select count(*) from effects"); n != 250 {
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != 250 {
 		t.Errorf("%d effects, want 250", n)
 	}
-	if n := ask[int](w, "select count(distinct event) from effects"); n != 250 {
+	if n := testworld.Ask[int](w, "select count(distinct event) from effects"); n != 250 {
 		t.Errorf("%d events had an effect, want 250", n)
 	}
 }

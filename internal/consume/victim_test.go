@@ -1,13 +1,12 @@
 package consume_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +14,8 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testchild"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -55,32 +56,16 @@ func TestEffectsHappenOnceThoughTheProcessIsKilled(t *testing.T) {
 	kills := await.Kills(10)
 	const each = 40 // more than a process handles before it is killed
 	// No unique constraint that would hide an effect which happens twice.
-	w.exec("create table effects (event bigint not null)")
-	ph := w.open()
+	w.Exec("create table effects (event bigint not null)")
+	ph := w.OpenWith(posthorn.Config{})
 	for range kills {
-		w.publish(ph, slice(each, posthorn.Message{Type: "order.placed"})...)
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), asVictim+"="+w.url)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(out)
-		for range 1 + rand.IntN(each/2) {
-			if !lines.Scan() {
-				t.Fatalf("the process ended by itself: %v", cmd.Wait())
-			}
-		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // it was killed
+		posthorntest.Publish(t, ph, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, each)...)
+		c := testchild.Start(t, "", asVictim+"="+w.URL)
+		c.Prints(slices.Repeat([]string{"event"}, 1+rand.IntN(each/2))...)
+		c.Kill()
 		// Postgres may still run its last statement, which would extend the lease beyond the
 		// moved clock.
-		w.await("select not exists (select from pg_stat_activity where datname = current_database() and application_name = 'victim')")
+		w.Await("select not exists (select from pg_stat_activity where datname = current_database() and application_name = 'victim')")
 		posthorntest.Advance(t, ph, victimLease)
 	}
 	events := kills * each
@@ -90,20 +75,12 @@ func TestEffectsHappenOnceThoughTheProcessIsKilled(t *testing.T) {
 		_, err := tx.Exec(ctx, "insert into effects (event) values ($1)", e.ID)
 		return err
 	})
-	w.run(ph)
+	testworld.Run(t, ph)
 	w.settled("ledger")
-	if n := ask[int](w, "select count(*) from effects"); n != events {
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != events {
 		t.Errorf("%d effects of %d events", n, events)
 	}
-	if n := ask[int](w, "select count(distinct event) from effects"); n != events {
+	if n := testworld.Ask[int](w, "select count(distinct event) from effects"); n != events {
 		t.Errorf("%d events of %d had an effect", n, events)
 	}
-}
-
-func slice[T any](n int, value T) []T {
-	values := make([]T, n)
-	for i := range values {
-		values[i] = value
-	}
-	return values
 }

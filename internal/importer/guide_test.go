@@ -47,7 +47,7 @@ func showImports(ctx context.Context, ph *posthorn.Client) {
 func TestTheGuide(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), newBroker(t, "redis")
-	user := testguide.NewUser(t, w.url)
+	user := testguide.NewUser(t, w.URL)
 	user.Own("create table effects (stream text not null, event bigint not null)")
 	b.write("orders", 1, 3)
 	b.write("user.created", 1, 3)
@@ -61,7 +61,7 @@ func TestTheGuide(t *testing.T) {
 		importOrders(ctx, ph, b.url)
 	}()
 	w.eventually("what was chosen has its effects", func() string {
-		if got := ask[string](w, "select coalesce(string_agg(stream || event, ' ' order by stream, event), '') from effects"); got != "orders1 orders2 orders3 user.created1 user.created2 user.created3" {
+		if got := testworld.Ask[string](w, "select coalesce(string_agg(stream || event, ' ' order by stream, event), '') from effects"); got != "orders1 orders2 orders3 user.created1 user.created2 user.created3" {
 			return got
 		}
 		return ""

@@ -15,6 +15,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/testnats"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // Entries of a broker are published to streams of the same names, in order, with their
@@ -79,7 +80,7 @@ func TestImportedEventsAreLikeOthers(t *testing.T) {
 			bill.Add(1)
 			return nil
 		})
-	w.run(ph)
+	testworld.Run(w.T, ph)
 	w.imports(b)
 	count := func(what string, n *atomic.Int64, want int64) {
 		t.Helper()
@@ -92,7 +93,7 @@ func TestImportedEventsAreLikeOthers(t *testing.T) {
 	}
 	count("the one group has them", &mail, 10)
 	count("the other has them", &bill, 9)
-	if letter := ask[string](w, "select metadata->'posthorn_origin'->>'id' from posthorn.dead_letters"); letter != "7" {
+	if letter := testworld.Ask[string](w, "select metadata->'posthorn_origin'->>'id' from posthorn.dead_letters"); letter != "7" {
 		t.Errorf("the dead letter is of event %s of its origin", letter)
 	}
 	broken.Store(false)
@@ -150,7 +151,7 @@ func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			w, b := newWorld(t), newBroker(t, kind)
-			w.exec("select posthorn.set_stream_policy('default', 'patients', 'confidential')")
+			w.Exec("select posthorn.set_stream_policy('default', 'patients', 'confidential')")
 			sealed := `{"posthorn_sealed":"` + "AQAAAAEA" + strings.Repeat("x", 44) + `"}`
 			b.write("patients", 1, 4, func(e *posthorn.Event) {
 				if e.ID != 3 {
@@ -161,7 +162,7 @@ func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 			w.imports(b)
 			w.has("orders", 1, 2, 3)
 			w.has("patients", 1, 2)
-			if n := ask[int](w, "select count(*) from posthorn.events where payload::text = $1", sealed); n != 2 {
+			if n := testworld.Ask[int](w, "select count(*) from posthorn.events where payload::text = $1", sealed); n != 2 {
 				t.Errorf("%d payloads are as they were", n)
 			}
 			s := w.status("the error is shown, and what is left", func(s admin.ImportStatus) bool {
@@ -172,7 +173,7 @@ func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 			}
 			b.write("orders", 4, 4)
 			w.has("orders", 1, 2, 3, 4)
-			w.exec("select posthorn.set_stream_policy('default', 'patients', 'restricted')")
+			w.Exec("select posthorn.set_stream_policy('default', 'patients', 'restricted')")
 			w.has("patients", 1, 2, 3, 4)
 			w.status("it is up to date", func(s admin.ImportStatus) bool { return s.Error == "" && s.LagEvents != nil && *s.LagEvents == 0 })
 		})
@@ -183,7 +184,7 @@ func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 func TestNothingGoesInCircles(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), newBroker(t, "redis")
-	own := ask[string](w, "select posthorn.origin()::text")
+	own := testworld.Ask[string](w, "select posthorn.origin()::text")
 	b.writeFrom(own, "own", 1, 2)
 	b.write("back", 1, 2, func(e *posthorn.Event) {
 		e.Metadata = json.RawMessage(`{"posthorn_origin":{"log":"` + own + `","namespace":"default","stream":"back","id":7,"published_at":"2026-03-01T12:00:00Z"}}`)
@@ -193,7 +194,7 @@ func TestNothingGoesInCircles(t *testing.T) {
 	w.has("orders", 1, 2)
 	for _, stream := range []string{"own", "back"} {
 		w.eventually("it says so of "+stream, func() string {
-			text := ask[string](w, "select coalesce((select error from posthorn.import_streams where stream = $1), 'no error')", stream)
+			text := testworld.Ask[string](w, "select coalesce((select error from posthorn.import_streams where stream = $1), 'no error')", stream)
 			if strings.Contains(text, "published itself") {
 				return ""
 			}
@@ -264,14 +265,14 @@ func TestLagIsShown(t *testing.T) {
 			w.status("nobody leads", func(s admin.ImportStatus) bool { return s.Owner == "" })
 			b.write("orders", 21, 57)
 			// Stopped by a refused entry, it reports its lag.
-			w.exec("select posthorn.set_stream_policy('default', 'orders', 'confidential')")
+			w.Exec("select posthorn.set_stream_policy('default', 'orders', 'confidential')")
 			stop = w.imports(b)
 			s := w.status("it is behind", func(s admin.ImportStatus) bool { return s.Owner != "" && s.LagEvents != nil && *s.LagEvents == 37 })
 			if *s.LagSeconds <= 0 || *s.LagSeconds > 600 {
 				t.Errorf("behind for %f seconds", *s.LagSeconds)
 			}
 			stop()
-			w.exec("select posthorn.set_stream_policy('default', 'orders', 'open')")
+			w.Exec("select posthorn.set_stream_policy('default', 'orders', 'open')")
 			w.imports(b)
 			w.status("it has caught up", func(s admin.ImportStatus) bool { return s.LagEvents != nil && *s.LagEvents == 0 && s.Error == "" })
 		})
@@ -346,7 +347,7 @@ func TestWrongImportsEndTheProgram(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	w.exec("select posthorn.define_import('default', 'other kind', 'nats://n', 'nats')")
+	w.Exec("select posthorn.define_import('default', 'other kind', 'nats://n', 'nats')")
 	ph := w.open()
 	ph.Import("other kind", posthorn.ImportConfig{}, source)
 	if err := ph.Run(t.Context()); !errors.Is(err, posthorn.ErrConflict) {
@@ -374,7 +375,7 @@ func TestADeletedImportEndsTheProgram(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- ph.Run(t.Context()) }()
 	w.status("it has begun", func(s admin.ImportStatus) bool { return s.LagEvents != nil })
-	w.exec("select posthorn.delete_import('default', 'import')")
+	w.Exec("select posthorn.delete_import('default', 'import')")
 	if err := <-ended; !errors.Is(err, posthorn.ErrNotFound) {
 		t.Error(err)
 	}

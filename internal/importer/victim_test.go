@@ -1,12 +1,11 @@
 package importer_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +13,8 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testchild"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -67,7 +68,7 @@ func TestEffectsHappenOnceThoughTheImporterIsKilled(t *testing.T) {
 			kills := await.Kills(8)
 			events := int64(20 * kills) // more than are handled before the last is killed
 			// No unique constraint that would hide an effect which happens twice.
-			w.exec("create table effects (stream text not null, event bigint not null)")
+			w.Exec("create table effects (stream text not null, event bigint not null)")
 			for n := range streams {
 				b.write(fmt.Sprintf("orders:%d", n), 1, events)
 			}
@@ -76,7 +77,7 @@ func TestEffectsHappenOnceThoughTheImporterIsKilled(t *testing.T) {
 				w.kill(b, 1+rand.IntN(20))
 				posthorntest.Advance(t, clock, leaseOver)
 			}
-			if n := ask[int64](w, "select count(*) from effects"); n == 0 || n == streams*events {
+			if n := testworld.Ask[int64](w, "select count(*) from effects"); n == 0 || n == streams*events {
 				t.Fatalf("%d effects when the last was killed", n)
 			}
 			ph := w.open()
@@ -84,7 +85,7 @@ func TestEffectsHappenOnceThoughTheImporterIsKilled(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- importAndBook(ctx, ph, kind, b.url, func(int64) {}) }()
 			w.eventually("every event has its effect", func() string {
-				if n := ask[int64](w, "select count(distinct (stream, event)) from effects"); n != streams*events {
+				if n := testworld.Ask[int64](w, "select count(distinct (stream, event)) from effects"); n != streams*events {
 					return fmt.Sprintf("%d of %d events had an effect", n, streams*events)
 				}
 				return ""
@@ -93,7 +94,7 @@ func TestEffectsHappenOnceThoughTheImporterIsKilled(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			if n := ask[int64](w, "select count(*) from effects"); n != streams*events {
+			if n := testworld.Ask[int64](w, "select count(*) from effects"); n != streams*events {
 				t.Errorf("%d effects of %d events", n, streams*events)
 			}
 			for n := range streams {
@@ -108,25 +109,8 @@ const leaseOver = 2 * time.Minute
 
 // kill starts a process, and kills it when it has handled some events.
 func (w *world) kill(b *broker, after int) {
-	w.t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asVictim+"="+w.url, victimKind+"="+b.kind, victimURL+"="+b.url)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	for range after {
-		if !lines.Scan() {
-			w.t.Errorf("the process ended by itself: %v", cmd.Wait())
-			return
-		}
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		w.t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
+	w.T.Helper()
+	c := testchild.Start(w.T, "", asVictim+"="+w.URL, victimKind+"="+b.kind, victimURL+"="+b.url)
+	c.Prints(slices.Repeat([]string{"event"}, after)...)
+	c.Kill()
 }

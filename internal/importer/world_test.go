@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	goredis "github.com/redis/go-redis/v9"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testnats"
 	"github.com/posthorn/posthorn/internal/test/testredis"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
@@ -125,95 +125,44 @@ func (b *broker) writeFrom(log, stream string, first, last int64, change ...func
 }
 
 // world is the database that events are imported into.
-type world struct {
-	t    *testing.T
-	url  string
-	pool *pgxpool.Pool
-	log  *slog.Logger
-}
+type world struct{ *testworld.World }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, url: posthorntest.Database(t), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
-	config, err := pgxpool.ParseConfig(w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 3
-	if w.pool, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.pool.Close)
-	return w
+	return &world{testworld.New(t)}
 }
 
+// open opens another client, whose messages are in the output of the test.
 func (w *world) open() *posthorn.Client {
-	w.t.Helper()
-	ph, err := posthorn.Open(w.t.Context(), posthorn.Config{DatabaseURL: w.url, Logger: w.log})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(ph.Close)
-	return ph
+	w.T.Helper()
+	return w.OpenWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(w.T.Output(), nil))})
 }
 
 // imports lets a client of its own import from a broker, until the test ends or stop
 // is called.
 func (w *world) imports(b *broker, streams ...string) (stop func()) {
-	w.t.Helper()
+	w.T.Helper()
 	ph := w.open()
-	source, err := openSource(w.t.Context(), b.kind, b.url)
+	source, err := openSource(w.T.Context(), b.kind, b.url)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	ph.Import("import", posthorn.ImportConfig{Streams: streams, LeaseFor: time.Minute}, source)
-	stopped := w.run(ph)
+	stopped := testworld.Run(w.T, ph)
 	stop = sync.OnceFunc(func() {
 		stopped()
 		_ = source.Close()
 	})
-	w.t.Cleanup(stop)
+	w.T.Cleanup(stop)
 	return stop
-}
-
-// run lets a client run until the test ends, or stop is called.
-func (w *world) run(ph *posthorn.Client) (stop func()) {
-	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- ph.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.t.Errorf("run: %v", err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
-}
-
-func (w *world) exec(sql string, args ...any) {
-	w.t.Helper()
-	if _, err := w.pool.Exec(w.t.Context(), sql, args...); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-func ask[T any](w *world, sql string, args ...any) T {
-	w.t.Helper()
-	var value T
-	if err := w.pool.QueryRow(w.t.Context(), sql, args...).Scan(&value); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-	return value
 }
 
 // has waits until the log has the events of a stream with these ids of their
 // origin, in this order, each once.
 func (w *world) has(stream string, ids ...int64) {
-	w.t.Helper()
+	w.T.Helper()
 	w.eventually(fmt.Sprintf("%d events of %s are there", len(ids), stream), func() string {
-		got := ask[[]int64](w, `
+		got := testworld.Ask[[]int64](w, `
 			select coalesce(array_agg((e.metadata->'posthorn_origin'->>'id')::bigint order by e.id), '{}')
 			from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = $1`, stream)
 		if fmt.Sprint(got) == fmt.Sprint(ids) {
@@ -225,14 +174,14 @@ func (w *world) has(stream string, ids ...int64) {
 
 // eventually waits until a check finds nothing wrong.
 func (w *world) eventually(what string, wrong func() string) {
-	w.t.Helper()
+	w.T.Helper()
 	var found string
 	defer func() {
 		if found != "" {
-			w.t.Log(found)
+			w.T.Log(found)
 		}
 	}()
-	await.True(w.t, what, func() bool {
+	await.True(w.T, what, func() bool {
 		found = wrong()
 		return found == ""
 	})
@@ -240,11 +189,11 @@ func (w *world) eventually(what string, wrong func() string) {
 
 // status waits until the status of the import is as a check wants it.
 func (w *world) status(what string, is func(s admin.ImportStatus) bool) admin.ImportStatus {
-	w.t.Helper()
+	w.T.Helper()
 	ph := w.open()
 	var last admin.ImportStatus
 	w.eventually(what, func() string {
-		all, err := ph.Admin().Imports(w.t.Context())
+		all, err := ph.Admin().Imports(w.T.Context())
 		if err != nil || len(all) != 1 {
 			return fmt.Sprintf("%d imports, %v", len(all), err)
 		}

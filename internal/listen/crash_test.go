@@ -14,6 +14,7 @@ import (
 	"github.com/posthorn/posthorn/internal/test/testdir"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // No listener misses an event or gets it twice when the server is killed and started
@@ -92,8 +93,8 @@ func TestListenThroughACrash(t *testing.T) {
 	}
 	close(stop)
 	<-stopped
-	want := idsInLog(w)
-	w.publishOne(posthorn.Message{Type: "last"})
+	want := testworld.Column[int64](w, "select id from posthorn.events order by id")
+	posthorntest.Publish(t, w.Client, posthorn.Message{Type: "last"})
 	heard.Wait()
 	for _, got := range results {
 		slices.Sort(got)

@@ -16,6 +16,7 @@ import (
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // ear is a listener that a test reads one event after another.
@@ -112,15 +113,6 @@ func heardIDs(heard []listen.Item) []int64 {
 	return ids
 }
 
-func (w *world) publishOne(m posthorn.Message) int64 {
-	w.T.Helper()
-	ids, err := w.Publish(w.T.Context(), w.Pool(), m)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return ids[0]
-}
-
 // publishIn publishes in a transaction of the caller.
 func (w *world) publishIn(tx pgx.Tx) int64 {
 	w.T.Helper()
@@ -129,13 +121,6 @@ func (w *world) publishIn(tx pgx.Tx) int64 {
 		w.T.Fatal(err)
 	}
 	return ids[0]
-}
-
-func (w *world) commit(tx pgx.Tx) {
-	w.T.Helper()
-	if err := tx.Commit(w.T.Context()); err != nil {
-		w.T.Fatal(err)
-	}
 }
 
 // Listeners start now, at a time, after an event or at a cursor. seed 001.50-59
@@ -182,7 +167,7 @@ func TestListenLosesNothingThatCommitsLate(t *testing.T) {
 	var got []int64
 	for step := range steps {
 		if step%3 == 1 {
-			w.commit(late[0])
+			w.Commit(late[0])
 			late = late[1:]
 		}
 		tx := w.Begin()
@@ -190,7 +175,7 @@ func TestListenLosesNothingThatCommitsLate(t *testing.T) {
 		if step%2 == 0 {
 			want = append(want, w.PublishN(1)[0])
 		}
-		w.commit(tx)
+		w.Commit(tx)
 		if step%4 == 3 { // in the middle, or before all of it
 			heard := l.hear(1)
 			got = append(got, heard[0].ID)
@@ -198,7 +183,7 @@ func TestListenLosesNothingThatCommitsLate(t *testing.T) {
 			l = w.listen(listen.Start{Cursor: heard[0].Cursor()})
 		}
 	}
-	w.publishOne(posthorn.Message{Type: "last"})
+	posthorntest.Publish(t, w.Client, posthorn.Message{Type: "last"})
 	got = append(got, l.until("last")...)
 	slices.Sort(got)
 	slices.Sort(want)
@@ -206,16 +191,6 @@ func TestListenLosesNothingThatCommitsLate(t *testing.T) {
 	sharing := alone.until("last")
 	slices.Sort(sharing)
 	testworld.Equal(t, "heard without interruption", sharing, want)
-}
-
-func idsInLog(w *world) []int64 {
-	w.T.Helper()
-	rows, _ := w.Pool().Query(w.T.Context(), "select id from posthorn.events order by id")
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return ids
 }
 
 // Each listener gets the events that pass its filter, with every kind of index.
@@ -257,13 +232,13 @@ func TestListenFilters(t *testing.T) {
 	}
 	var ids []int64
 	for _, m := range messages {
-		ids = append(ids, w.publishOne(m))
+		ids = append(ids, posthorntest.Publish(t, w.Client, m)[0])
 	}
 	for _, f := range filters {
 		replaying = append(replaying, w.listen(listen.Start{Filter: listen.Filter(f.Filter), From: posthorn.Beginning}))
 	}
 	all := w.listen(listen.Start{From: posthorn.Beginning})
-	w.publishOne(posthorn.Message{Type: "last"})
+	posthorntest.Publish(t, w.Client, posthorn.Message{Type: "last"})
 	all.until("last") // so the other queues are filled too
 	for i, f := range filters {
 		var want []int64
@@ -370,7 +345,7 @@ func TestListenCursorMovesOn(t *testing.T) {
 	await.True(t, "the cursor is past what was for others", func() bool {
 		return len(w.ReadIDs(w.Read(posthorn.ReadConfig{Cursor: quiet.Cursor()}), 0)) == 0
 	})
-	rare := w.publishOne(posthorn.Message{Type: "rare"})
+	rare := posthorntest.Publish(t, w.Client, posthorn.Message{Type: "rare"})[0]
 	w.PublishN(2)
 	resumed := w.listen(listen.Start{Cursor: quiet.Cursor(), Filter: listen.Filter{Types: []string{"rare"}}})
 	testworld.Equal(t, "resumed before it was heard", resumed.ids(1), []int64{rare})
@@ -412,7 +387,7 @@ func TestListenersShareConnections(t *testing.T) {
 		})
 	}
 	for n := range 500 { // also for listeners that begin late
-		w.publishOne(posthorn.Message{Type: "e", Key: fmt.Sprint("key ", n)})
+		posthorntest.Publish(t, w.Client, posthorn.Message{Type: "e", Key: fmt.Sprint("key ", n)})
 		if now := open(); now > most {
 			t.Fatalf("%d connections for 1000 listeners", now)
 		}
@@ -429,7 +404,7 @@ func TestListenersShareConnections(t *testing.T) {
 		default:
 		}
 		for n := range 500 {
-			w.publishOne(posthorn.Message{Type: "e", Key: fmt.Sprint("key ", n)})
+			posthorntest.Publish(t, w.Client, posthorn.Message{Type: "e", Key: fmt.Sprint("key ", n)})
 		}
 		return false
 	})

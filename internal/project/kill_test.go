@@ -1,18 +1,16 @@
 package project_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testchild"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -26,8 +24,8 @@ func TestProjectionSurvivesItsProcess(t *testing.T) {
 		p.killInside("keep")
 		want = append(want, p.publish(50)...)
 	}
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	p.wantApplied("applied", want)
 }
 
@@ -37,8 +35,8 @@ func TestReplaceSurvivesItsProcess(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	want := p.publish(250)
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	p.wantApplied("applied", want)
 	for range 2 {
 		p.killInside("replace")
@@ -47,7 +45,7 @@ func TestReplaceSurvivesItsProcess(t *testing.T) {
 		t.Errorf("the replacement is at %+v", s)
 	}
 	want = append(want, p.publish(50)...)
-	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
+	if err := p.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -58,33 +56,11 @@ const childURL, childTask = "POSTHORN_TEST_CHILD_URL", "POSTHORN_TEST_CHILD_TASK
 // killInside runs a process that applies events, and kills it when it has written
 // its third batch and not committed it.
 func (p *projected) killInside(task string) {
-	p.t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	cmd := exec.CommandContext(p.t.Context(), program, "-test.run=^TestProjectionProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), childURL+"="+p.url, childTask+"="+task)
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	lines := bufio.NewScanner(output)
-	var said []string
-	for lines.Scan() && lines.Text() != "written" {
-		said = append(said, lines.Text())
-	}
-	if lines.Text() != "written" {
-		p.t.Fatalf("the process never came so far:\n%s", strings.Join(said, "\n"))
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		p.t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
-	posthorntest.Advance(p.t, p.ph, quick.LeaseFor)
+	p.T.Helper()
+	c := testchild.Start(p.T, "TestProjectionProcess", childURL+"="+p.URL, childTask+"="+task)
+	c.Prints("written")
+	c.Kill()
+	posthorntest.Advance(p.T, p.Client, quick.LeaseFor)
 }
 
 // TestProjectionProcess runs in the processes that other tests kill.

@@ -22,12 +22,12 @@ func TestProjectionStartsAtTheBeginning(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	want := p.publish(2500)
-	if _, err := p.ph.Publish(t.Context(), p.ph.Pool(), posthorn.Message{Type: "invoice.sent"}); err != nil {
+	if _, err := p.Publish(t.Context(), p.Pool(), posthorn.Message{Type: "invoice.sent"}); err != nil {
 		t.Fatal(err)
 	}
 	want = append(want, p.publish(1)...)
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	p.awaitApplied("applied", len(want))
 	if diff := cmp.Diff(want, p.in("applied")); diff != "" {
 		t.Errorf("events in order (-want +got):\n%s", diff)
@@ -38,11 +38,11 @@ func TestProjectionStartsAtTheBeginning(t *testing.T) {
 func TestProjectionAppliesLateEvents(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	late := p.begin()
+	late := p.Begin()
 	first := p.publishIn(late, 1)
 	later := p.publish(1)
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	p.awaitApplied("applied", 1)
 	if err := late.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -60,13 +60,13 @@ func TestProjectionHasOneWorkerAtATime(t *testing.T) {
 	var inside, most atomic.Int64
 	var stops []func()
 	for range 3 {
-		ph := p.open()
+		ph := p.OpenWith(posthorn.Config{})
 		ph.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 			most.Store(max(most.Load(), inside.Add(1)))
 			defer inside.Add(-1)
 			return into("applied")(ctx, tx, events)
 		})
-		stops = append(stops, p.run(ph))
+		stops = append(stops, testworld.Run(p.T, ph))
 	}
 	load := p.load()
 	p.awaitApplied("applied", 100)
@@ -87,7 +87,7 @@ func TestProjectionStandsStillAtAFailure(t *testing.T) {
 	published := p.publish(200)
 	bad := published[120]
 	var mended atomic.Bool
-	p.ph.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	p.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		if err := into("applied")(ctx, tx, events); err != nil {
 			return err
 		}
@@ -96,9 +96,9 @@ func TestProjectionStandsStillAtAFailure(t *testing.T) {
 		}
 		return nil
 	})
-	p.run(p.ph)
+	p.Start()
 	await.True(t, "ten failures", func() bool { return p.status("totals").Failures >= 10 })
-	s, err := p.ph.Admin().Projection(t.Context(), "totals")
+	s, err := p.Admin().Projection(t.Context(), "totals")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,13 +124,13 @@ func TestProjectionTriesAtOnceWhenANodeStarts(t *testing.T) {
 	p.publish(1)
 	slow := quick
 	slow.Backoff = posthorn.Backoff{From: time.Hour, To: time.Hour}
-	broken := p.open()
+	broken := p.OpenWith(posthorn.Config{})
 	broken.Project("totals", "order.>", slow, func(context.Context, pgx.Tx, []posthorn.Event) error { return errors.New("broken") })
-	stop := p.run(broken)
+	stop := testworld.Run(p.T, broken)
 	await.True(t, "a failure", func() bool { return p.status("totals").Failures > 0 })
 	stop()
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	p.awaitApplied("applied", 1)
 }
 
@@ -167,10 +167,10 @@ func TestProjectionFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProjected(t)
-			p.exec("create table deferred (n int unique deferrable initially deferred)")
+			p.Exec("create table deferred (n int unique deferrable initially deferred)")
 			p.publish(1)
-			p.ph.Project("totals", "order.>", quick, tt.apply)
-			p.run(p.ph)
+			p.Project("totals", "order.>", quick, tt.apply)
+			p.Start()
 			await.True(t, "a failure", func() bool { return p.status("totals").Failures > 1 })
 			if got := p.status("totals").Error; got != tt.want {
 				t.Errorf("error is %q, want %q", got, tt.want)
@@ -184,19 +184,19 @@ func TestProjectionTimeout(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	want := p.publish(4)
-	if _, err := p.begin().Exec(t.Context(), "select pg_advisory_xact_lock(1)"); err != nil { // until the test ends
+	if _, err := p.Begin().Exec(t.Context(), "select pg_advisory_xact_lock(1)"); err != nil { // until the test ends
 		t.Fatal(err)
 	}
 	config := quick
 	config.Timeout = 100 * time.Millisecond
-	p.ph.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	p.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		if len(events) > 1 {
 			_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(1)")
 			return err
 		}
 		return into("applied")(ctx, tx, events)
 	})
-	p.run(p.ph)
+	p.Start()
 	p.wantApplied("applied", want)
 }
 
@@ -205,25 +205,25 @@ func TestProjectionKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	want := p.publish(1)
-	move := (&testworld.World{Client: p.ph, T: t, URL: p.url}).StopClock()
+	move := (&testworld.World{Client: p.Client, T: t, URL: p.URL}).StopClock()
 	begun, release := make(chan bool, 2), make(chan struct{})
 	config := quick
 	config.LeaseFor = time.Second
 	for range 2 {
-		ph := p.open()
+		ph := p.OpenWith(posthorn.Config{})
 		ph.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 			begun <- true
 			<-release
 			return into("applied")(ctx, tx, events)
 		})
-		p.run(ph)
+		testworld.Run(p.T, ph)
 	}
 	await.Value(t, "a batch", begun)
 	for range 2 {
 		move(config.LeaseFor * 3 / 4)
 		await.True(t, "the lease is extended", func() bool {
 			var extended bool
-			err := p.ph.Pool().QueryRow(t.Context(), "select exists (select from posthorn.leases where until = posthorn.now() + $1)", config.LeaseFor).Scan(&extended)
+			err := p.Pool().QueryRow(t.Context(), "select exists (select from posthorn.leases where until = posthorn.now() + $1)", config.LeaseFor).Scan(&extended)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +255,7 @@ func TestProjectionsAreChecked(t *testing.T) {
 		"zero backoff": func(ph *posthorn.Client) { c := quick; c.Backoff.Factor = 0.5; ph.Project("totals", ">", c, apply) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ph := p.open()
+			ph := p.OpenWith(posthorn.Config{})
 			set(ph)
 			if err := ph.Run(t.Context()); !errors.Is(err, posthorn.ErrInvalid) {
 				t.Errorf("Run returned %v, want ErrInvalid", err)
@@ -268,17 +268,17 @@ func TestProjectionsAreChecked(t *testing.T) {
 func TestProjectionIsNoGroup(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	keep(p.ph, "applied")
+	keep(p.Client, "applied")
 	want := p.publish(1)
-	p.run(p.ph)
+	p.Start()
 	p.wantApplied("applied", want)
 
-	group := p.open()
+	group := p.OpenWith(posthorn.Config{})
 	group.Group("totals", posthorn.GroupConfig{}).Handle("all", ">", func(context.Context, posthorn.Event) error { return nil })
 	if err := group.Run(t.Context()); !errors.Is(err, posthorn.ErrRefused) {
 		t.Errorf("Run of a group with that name returned %v, want ErrRefused", err)
 	}
-	if err := p.ph.Admin().Seek(t.Context(), "totals", posthorn.Beginning); !errors.Is(err, posthorn.ErrRefused) {
+	if err := p.Admin().Seek(t.Context(), "totals", posthorn.Beginning); !errors.Is(err, posthorn.ErrRefused) {
 		t.Errorf("Seek returned %v, want ErrRefused", err)
 	}
 }
@@ -286,9 +286,9 @@ func TestProjectionIsNoGroup(t *testing.T) {
 func TestProjectionOnANameOfAGroup(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	p.exec("select posthorn.define_group('default', 'totals')")
-	keep(p.ph, "applied")
-	if err := p.ph.Run(t.Context()); !errors.Is(err, posthorn.ErrConflict) {
+	p.Exec("select posthorn.define_group('default', 'totals')")
+	keep(p.Client, "applied")
+	if err := p.Run(t.Context()); !errors.Is(err, posthorn.ErrConflict) {
 		t.Errorf("Run returned %v, want ErrConflict", err)
 	}
 }
@@ -296,15 +296,15 @@ func TestProjectionOnANameOfAGroup(t *testing.T) {
 func TestProjectionLag(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	keep(p.ph, "applied")
-	if _, err := p.ph.Admin().Projection(t.Context(), "totals"); !errors.Is(err, posthorn.ErrNotFound) {
+	keep(p.Client, "applied")
+	if _, err := p.Admin().Projection(t.Context(), "totals"); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("before the first run: %v, want ErrNotFound", err)
 	}
-	stop := p.run(p.ph)
+	stop := p.Start()
 	p.wantApplied("applied", p.publish(3))
 	stop()
 	p.publish(5)
-	s, err := p.ph.Admin().Projection(t.Context(), "totals")
+	s, err := p.Admin().Projection(t.Context(), "totals")
 	if err != nil || s.LagEvents != 5 || s.LagSeconds <= 0 {
 		t.Errorf("lag is %d events, %v seconds: %v; want 5 events and some time", s.LagEvents, s.LagSeconds, err)
 	}

@@ -35,17 +35,17 @@ func TestRebuildUnderLoad(t *testing.T) {
 			p := newProjected(t)
 			config := quick
 			config.BatchSize = 50
-			p.ph.Project("totals", "order.>", config, dying("applied", 5, 12, 20))
-			p.run(p.ph)
-			other := p.open()
+			p.Project("totals", "order.>", config, dying("applied", 5, 12, 20))
+			p.Start()
+			other := p.OpenWith(posthorn.Config{})
 			keep(other, "applied")
-			p.run(other)
-			late := p.begin()
+			testworld.Run(p.T, other)
+			late := p.Begin()
 			want := p.publishIn(late, 3)
 			load := p.load()
 			for i := range 3 {
 				await.True(t, "more to replay", func() bool { return load.count() > 100*i+100 })
-				if err := rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{Reset: emptied(reset)}); err != nil {
+				if err := rebuild(t.Context(), p.Client, "totals", admin.RebuildConfig{Reset: emptied(reset)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -66,7 +66,7 @@ func TestRebuildProgress(t *testing.T) {
 	gate := make(chan struct{}, 100)
 	config := quick
 	config.BatchSize = 10
-	p.ph.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	p.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		select {
 		case <-gate:
 		case <-ctx.Done():
@@ -74,7 +74,7 @@ func TestRebuildProgress(t *testing.T) {
 		}
 		return into("applied")(ctx, tx, events)
 	})
-	p.run(p.ph)
+	p.Start()
 	let := func(batches int) {
 		for range batches {
 			gate <- struct{}{}
@@ -85,7 +85,7 @@ func TestRebuildProgress(t *testing.T) {
 
 	rebuilt := make(chan error, 1)
 	go func() {
-		rebuilt <- rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{Reset: emptied("truncate applied")})
+		rebuilt <- rebuild(t.Context(), p.Client, "totals", admin.RebuildConfig{Reset: emptied("truncate applied")})
 	}()
 	await.True(t, "a rebuild", func() bool { return p.status("totals").Rebuilding })
 	if s := p.status("totals"); s.RebuildDone != 0 || s.RebuildTotal != 100 || s.LagEvents != 100 {
@@ -121,7 +121,7 @@ func TestRebuildAgainstADeadlock(t *testing.T) {
 // rebuildAgainstADeadlock lets the batch look for a deadlock after that long.
 func rebuildAgainstADeadlock(t *testing.T, soon string) {
 	p := newProjected(t)
-	p.exec("create table first (event bigint); create table second (event bigint)")
+	p.Exec("create table first (event bigint); create table second (event bigint)")
 	want := p.publish(1)
 
 	inside, emptiedSecond := make(chan struct{}), make(chan struct{})
@@ -154,13 +154,13 @@ func rebuildAgainstADeadlock(t *testing.T, soon string) {
 	}
 
 	var said testworld.Buffer
-	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: p.url, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: p.URL, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(ph.Close)
 	ph.Project("totals", "order.>", quick, apply)
-	stop := p.run(ph)
+	stop := testworld.Run(p.T, ph)
 	<-inside
 	if err := rebuild(t.Context(), ph, "totals", admin.RebuildConfig{Reset: reset}); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func rebuildAgainstADeadlock(t *testing.T, soon string) {
 	}
 	for _, table := range []string{"first", "second"} {
 		var n int
-		if err := p.ph.Pool().QueryRow(t.Context(), "select count(*) from "+table).Scan(&n); err != nil || n != 1 {
+		if err := p.Pool().QueryRow(t.Context(), "select count(*) from "+table).Scan(&n); err != nil || n != 1 {
 			t.Errorf("%d rows in %s, want 1: %v", n, table, err)
 		}
 	}
@@ -181,9 +181,9 @@ func rebuildAgainstADeadlock(t *testing.T, soon string) {
 // somebodyWaits tells whether a transaction waits for a lock on a table.
 func (p *projected) somebodyWaits() bool {
 	var waits bool
-	if err := p.ph.Pool().QueryRow(context.Background(), `select exists (select from pg_locks
+	if err := p.Pool().QueryRow(context.Background(), `select exists (select from pg_locks
 		where not granted and locktype = 'relation' and database = (select oid from pg_database where datname = current_database()))`).Scan(&waits); err != nil {
-		p.t.Error(err)
+		p.T.Error(err)
 	}
 	return waits
 }
@@ -196,16 +196,16 @@ func TestRebuildDuringABatch(t *testing.T) {
 	want := p.publish(5)
 	inside, fenced := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	p.ph.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	p.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		if err := into("applied")(ctx, tx, events); err != nil {
 			return err
 		}
 		once.Do(func() { close(inside); <-fenced })
 		return nil
 	})
-	p.run(p.ph)
+	p.Start()
 	<-inside
-	err := rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{Reset: func(ctx context.Context, tx pgx.Tx) error {
+	err := rebuild(t.Context(), p.Client, "totals", admin.RebuildConfig{Reset: func(ctx context.Context, tx pgx.Tx) error {
 		select {
 		case <-fenced:
 		default:
@@ -223,12 +223,12 @@ func TestRebuildDuringABatch(t *testing.T) {
 func TestRebuildIsRolledBackWhenResetFails(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	want := p.publish(5)
 	p.wantApplied("applied", want)
 	broken := errors.New("broken")
-	err := rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{Reset: func(ctx context.Context, tx pgx.Tx) error {
+	err := rebuild(t.Context(), p.Client, "totals", admin.RebuildConfig{Reset: func(ctx context.Context, tx pgx.Tx) error {
 		tx.Exec(ctx, "truncate applied")
 		return broken
 	}})
@@ -245,14 +245,14 @@ func TestRebuildOfNothing(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	config := admin.RebuildConfig{Reset: emptied("truncate applied")}
-	if err := rebuild(t.Context(), p.ph, "totals", config); !errors.Is(err, posthorn.ErrNotFound) {
+	if err := rebuild(t.Context(), p.Client, "totals", config); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("no projection: %v, want ErrNotFound", err)
 	}
-	if err := rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{}); !errors.Is(err, posthorn.ErrInvalid) {
+	if err := rebuild(t.Context(), p.Client, "totals", admin.RebuildConfig{}); !errors.Is(err, posthorn.ErrInvalid) {
 		t.Errorf("no Reset: %v, want ErrInvalid", err)
 	}
-	p.exec("select posthorn.define_projection('default', 'totals')")
-	if err := rebuild(t.Context(), p.ph, "totals", config); err != nil { // nobody runs it, and nobody has to
+	p.Exec("select posthorn.define_projection('default', 'totals')")
+	if err := rebuild(t.Context(), p.Client, "totals", config); err != nil { // nobody runs it, and nobody has to
 		t.Errorf("empty log: %v", err)
 	}
 }
@@ -261,14 +261,14 @@ func TestRebuildOfNothing(t *testing.T) {
 func TestProjectionGivesWay(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	p.exec("create table first (event bigint); create table second (event bigint)")
+	p.Exec("create table first (event bigint); create table second (event bigint)")
 	want := p.publish(1)
-	other := p.begin()
+	other := p.Begin()
 	if _, err := other.Exec(t.Context(), "lock table second"); err != nil {
 		t.Fatal(err)
 	}
 	var said testworld.Buffer
-	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: p.url, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: p.URL, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestProjectionGivesWay(t *testing.T) {
 		}
 		return into("applied")(ctx, tx, events)
 	})
-	stop := p.run(ph)
+	stop := testworld.Run(p.T, ph)
 	<-inside
 	if _, err := other.Exec(t.Context(), "set local deadlock_timeout = '1min'; lock table first"); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // replaceConfig builds applied_new and lets it take the place of applied. The
@@ -44,12 +45,12 @@ func replaceConfig() posthorn.ReplaceConfig {
 func TestReplaceUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	p.ph.Project("totals", "order.>", quick, dying("applied", 3, 9, 20))
-	p.run(p.ph)
-	other := p.open()
+	p.Project("totals", "order.>", quick, dying("applied", 3, 9, 20))
+	p.Start()
+	other := p.OpenWith(posthorn.Config{})
 	keep(other, "applied")
-	p.run(other)
-	late := p.begin()
+	testworld.Run(p.T, other)
+	late := p.Begin()
 	want := p.publishIn(late, 3)
 	load := p.load()
 	for i := range 2 {
@@ -63,7 +64,7 @@ func TestReplaceUnderLoad(t *testing.T) {
 				t.Errorf("only %d events can be read meanwhile", n)
 			}
 		}
-		if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, dying("applied_new", 3, 9)); err != nil {
+		if err := p.ReplaceProjection(t.Context(), "totals", "order.>", config, dying("applied_new", 3, 9)); err != nil {
 			t.Fatal(err)
 		}
 		if last != total || total == 0 {
@@ -89,8 +90,8 @@ func TestReplaceReportsAShortReplay(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			p := newProjected(t)
-			keep(p.ph, "applied")
-			p.run(p.ph)
+			keep(p.Client, "applied")
+			p.Start()
 			var want [][2]int64
 			await.True(t, "a projection", func() bool { return p.status("totals").Projection != "" })
 			if n > 0 {
@@ -100,7 +101,7 @@ func TestReplaceReportsAShortReplay(t *testing.T) {
 			var got [][2]int64
 			config := replaceConfig()
 			config.Progress = func(done, total int64) { got = append(got, [2]int64{done, total}) }
-			if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
+			if err := p.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -115,8 +116,8 @@ func TestReplaceReportsAShortReplay(t *testing.T) {
 func TestReplaceTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	want := p.publish(200)
 	p.wantApplied("applied", want)
 	shared := false
@@ -139,10 +140,10 @@ func TestReplaceTwiceAtOnce(t *testing.T) {
 // replaceTwice replaces in two processes at once, and returns how often tables were
 // prepared and swapped: as marked in the same transactions.
 func (p *projected) replaceTwice() (prepared, swapped int) {
-	p.t.Helper()
-	pool := p.ph.Pool()
-	if _, err := pool.Exec(p.t.Context(), "drop table if exists marks; create table marks (mark text)"); err != nil {
-		p.t.Fatal(err)
+	p.T.Helper()
+	pool := p.Pool()
+	if _, err := pool.Exec(p.T.Context(), "drop table if exists marks; create table marks (mark text)"); err != nil {
+		p.T.Fatal(err)
 	}
 	marked := func(mark string, do func(context.Context, pgx.Tx) error) func(context.Context, pgx.Tx) error {
 		return func(ctx context.Context, tx pgx.Tx) error {
@@ -154,23 +155,23 @@ func (p *projected) replaceTwice() (prepared, swapped int) {
 	}
 	replaced := make(chan error, 2)
 	for range 2 {
-		ph := p.open()
+		ph := p.OpenWith(posthorn.Config{})
 		config := replaceConfig()
 		config.BatchSize = 10
 		config.Prepare, config.Swap = marked("prepared", config.Prepare), marked("swapped", config.Swap)
 		go func() {
-			replaced <- ph.ReplaceProjection(p.t.Context(), "totals", "order.>", config, into("applied_new"))
+			replaced <- ph.ReplaceProjection(p.T.Context(), "totals", "order.>", config, into("applied_new"))
 		}()
 	}
 	for range 2 {
 		if err := <-replaced; err != nil {
-			p.t.Error(err)
+			p.T.Error(err)
 		}
 	}
-	err := pool.QueryRow(p.t.Context(), `
+	err := pool.QueryRow(p.T.Context(), `
 		select count(*) filter (where mark = 'prepared'), count(*) filter (where mark = 'swapped') from marks`).Scan(&prepared, &swapped)
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return prepared, swapped
 }
@@ -180,12 +181,12 @@ func (p *projected) replaceTwice() (prepared, swapped int) {
 func TestReplaceGoesOnAfterAnError(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	want := p.publish(100)
 	p.wantApplied("applied", want)
 	broken := errors.New("no such product")
-	err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	err := p.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		for _, id := range ids(events) {
 			if id == want[30] {
 				return broken
@@ -198,7 +199,7 @@ func TestReplaceGoesOnAfterAnError(t *testing.T) {
 	}
 	p.wantApplied("applied", append(want, p.publish(1)...))
 	want = p.in("applied")
-	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
+	if err := p.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -208,8 +209,8 @@ func TestReplaceGoesOnAfterAnError(t *testing.T) {
 func TestReplaceWhenTheSwapFails(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	want := p.publish(10)
 	p.wantApplied("applied", want)
 	broken := errors.New("broken")
@@ -218,12 +219,12 @@ func TestReplaceWhenTheSwapFails(t *testing.T) {
 		tx.Exec(ctx, "drop table applied")
 		return broken
 	}
-	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, broken) {
+	if err := p.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, broken) {
 		t.Errorf("error is %v, want %v", err, broken)
 	}
 	want = append(want, p.publish(1)...)
 	p.wantApplied("applied", want)
-	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
+	if err := p.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -232,15 +233,15 @@ func TestReplaceWhenTheSwapFails(t *testing.T) {
 func TestAbandonReplacement(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	keep(p.ph, "applied")
-	p.run(p.ph)
+	keep(p.Client, "applied")
+	p.Start()
 	want := p.publish(10)
 	p.wantApplied("applied", want)
-	if err := p.ph.Admin().AbandonReplacement(t.Context(), "totals"); !errors.Is(err, posthorn.ErrNotFound) {
+	if err := p.Admin().AbandonReplacement(t.Context(), "totals"); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("nothing to abandon: %v, want ErrNotFound", err)
 	}
-	err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), func(context.Context, pgx.Tx, []posthorn.Event) error {
-		if err := p.ph.Admin().AbandonReplacement(t.Context(), "totals"); err != nil {
+	err := p.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), func(context.Context, pgx.Tx, []posthorn.Event) error {
+		if err := p.Admin().AbandonReplacement(t.Context(), "totals"); err != nil {
 			t.Error(err)
 		}
 		return nil
@@ -252,7 +253,7 @@ func TestAbandonReplacement(t *testing.T) {
 	config := replaceConfig()
 	config.Prepare = emptied("truncate applied_new") // it has stayed
 	want = p.in("applied")
-	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
+	if err := p.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -262,14 +263,14 @@ func TestReplaceIsChecked(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	config := replaceConfig()
-	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, posthorn.ErrNotFound) {
+	if err := p.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("no projection: %v, want ErrNotFound", err)
 	}
 	config.Swap = nil
-	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, posthorn.ErrInvalid) {
+	if err := p.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, posthorn.ErrInvalid) {
 		t.Errorf("no swap: %v, want ErrInvalid", err)
 	}
-	if err := p.ph.ReplaceProjection(t.Context(), "totals", "", replaceConfig(), into("applied_new")); !errors.Is(err, posthorn.ErrInvalid) {
+	if err := p.ReplaceProjection(t.Context(), "totals", "", replaceConfig(), into("applied_new")); !errors.Is(err, posthorn.ErrInvalid) {
 		t.Errorf("no pattern: %v, want ErrInvalid", err)
 	}
 }

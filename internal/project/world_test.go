@@ -3,7 +3,6 @@ package project_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,53 +15,20 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/await"
-	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
-// projected is a database with the table of a projection: each event that was
-// applied is a row, numbered in the order in which that happened.
-type projected struct {
-	t   *testing.T
-	url string
-	ph  *posthorn.Client
-}
+// projected is a database with a client and the table of a projection: each event that
+// was applied is a row, numbered in the order in which that happened.
+type projected struct{ *testworld.World }
 
 const appliedTable = "create table %s (n bigint generated always as identity, event bigint not null)"
 
 func newProjected(t *testing.T) *projected {
 	t.Helper()
-	p := &projected{t: t, url: posthorntest.Database(t)}
-	p.ph = p.open()
-	p.exec(fmt.Sprintf(appliedTable, "applied"))
+	p := &projected{testworld.New(t)}
+	p.Exec(fmt.Sprintf(appliedTable, "applied"))
 	return p
-}
-
-// open opens another client, as another process would.
-func (p *projected) open() *posthorn.Client {
-	p.t.Helper()
-	ph, err := posthorn.Open(p.t.Context(), posthorn.Config{DatabaseURL: p.url, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(ph.Close)
-	return ph
-}
-
-// run runs a client until the function that it returns is called, or the test
-// ends.
-func (p *projected) run(ph *posthorn.Client) (stop func()) {
-	p.t.Helper()
-	ctx, cancel := context.WithCancel(p.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- ph.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			p.t.Errorf("run: %v", err)
-		}
-	})
-	p.t.Cleanup(stop)
-	return stop
 }
 
 // keep adds the projection totals to a client; it writes to a table.
@@ -93,65 +59,38 @@ func ids(events []posthorn.Event) []int64 {
 	return all
 }
 
-func (p *projected) exec(sql string, args ...any) {
-	p.t.Helper()
-	if _, err := p.ph.Pool().Exec(p.t.Context(), sql, args...); err != nil {
-		p.t.Fatalf("%s: %v", sql, err)
-	}
-}
-
 func (p *projected) publish(n int) []int64 {
-	p.t.Helper()
-	return p.publishIn(p.ph.Pool(), n)
+	p.T.Helper()
+	return p.publishIn(p.Pool(), n)
 }
 
 func (p *projected) publishIn(db posthorn.DB, n int) []int64 {
-	p.t.Helper()
-	published, err := p.ph.Publish(p.t.Context(), db, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, n)...)
+	p.T.Helper()
+	published, err := p.Publish(p.T.Context(), db, slices.Repeat([]posthorn.Message{{Type: "order.placed"}}, n)...)
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return published
 }
 
-// begin begins a transaction, which has a connection of its own.
-func (p *projected) begin() pgx.Tx {
-	p.t.Helper()
-	conn, err := pgx.Connect(p.t.Context(), p.url)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { conn.Close(context.Background()) })
-	tx, err := conn.Begin(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return tx
-}
-
 // in returns the events of a table, in the order in which they were applied.
 func (p *projected) in(table string) []int64 {
-	p.t.Helper()
-	rows, _ := p.ph.Pool().Query(p.t.Context(), "select event from "+table+" order by n")
-	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return found
+	p.T.Helper()
+	return testworld.Column[int64](p, "select event from "+table+" order by n")
 }
 
 // awaitApplied waits until so many events are applied.
 func (p *projected) awaitApplied(table string, n int) {
-	p.t.Helper()
-	await.True(p.t, fmt.Sprintf("%d events in %s", n, table), func() bool { return len(p.in(table)) >= n })
+	p.T.Helper()
+	await.True(p.T, fmt.Sprintf("%d events in %s", n, table), func() bool { return len(p.in(table)) >= n })
 }
 
 // status returns where a projection stands; it is empty while there is none.
 func (p *projected) status(name string) admin.ProjectionStatus {
-	p.t.Helper()
-	all, err := p.ph.Admin().Projections(p.t.Context())
+	p.T.Helper()
+	all, err := p.Admin().Projections(p.T.Context())
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	for _, s := range all {
 		if s.Projection == name {
@@ -163,12 +102,12 @@ func (p *projected) status(name string) admin.ProjectionStatus {
 
 // wantApplied checks that a table holds each event once, once all are there.
 func (p *projected) wantApplied(table string, want []int64) {
-	p.t.Helper()
+	p.T.Helper()
 	p.awaitApplied(table, len(want))
-	await.True(p.t, "up to date", func() bool { s := p.status("totals"); return s.LagEvents == 0 })
+	await.True(p.T, "up to date", func() bool { s := p.status("totals"); return s.LagEvents == 0 })
 	got := slices.Sorted(slices.Values(p.in(table)))
 	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), got); diff != "" {
-		p.t.Errorf("events in %s (-want +got):\n%s", table, diff)
+		p.T.Errorf("events in %s (-want +got):\n%s", table, diff)
 	}
 }
 
@@ -199,7 +138,7 @@ func (p *projected) load() *load {
 			}
 		})
 	}
-	p.t.Cleanup(func() { l.end() })
+	p.T.Cleanup(func() { l.end() })
 	return l
 }
 
@@ -208,17 +147,17 @@ var errRollback = fmt.Errorf("rolled back on purpose")
 // publish publishes in one transaction before and after another has committed.
 func (l *load) publish(p *projected, n int) {
 	var kept []int64
-	err := pgx.BeginFunc(context.Background(), p.ph.Pool(), func(tx pgx.Tx) error {
-		first, err := p.ph.Publish(context.Background(), tx, posthorn.Message{Type: "order.placed"}, posthorn.Message{Type: "order.paid"})
+	err := pgx.BeginFunc(context.Background(), p.Pool(), func(tx pgx.Tx) error {
+		first, err := p.Publish(context.Background(), tx, posthorn.Message{Type: "order.placed"}, posthorn.Message{Type: "order.paid"})
 		if err != nil {
 			return err
 		}
-		between, err := p.ph.Publish(context.Background(), p.ph.Pool(), posthorn.Message{Type: "order.placed"})
+		between, err := p.Publish(context.Background(), p.Pool(), posthorn.Message{Type: "order.placed"})
 		if err != nil {
 			return err
 		}
 		l.note(between)
-		last, err := p.ph.Publish(context.Background(), tx, posthorn.Message{Type: "order.shipped.late"})
+		last, err := p.Publish(context.Background(), tx, posthorn.Message{Type: "order.shipped.late"})
 		if err != nil {
 			return err
 		}
@@ -233,7 +172,7 @@ func (l *load) publish(p *projected, n int) {
 		l.note(kept)
 	case errRollback:
 	default:
-		p.t.Errorf("publish: %v", err)
+		p.T.Errorf("publish: %v", err)
 	}
 }
 

@@ -1,13 +1,10 @@
 package relay_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testchild"
 	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -23,49 +21,10 @@ import (
 
 const relayURL = "POSTHORN_TEST_RELAY_URL"
 
-// child is a process that relays.
-type child struct {
-	*exec.Cmd
-	lines chan string
-}
-
 // spawnRelay starts a process that relays.
-func (w *world) spawnRelay() *child {
+func (w *world) spawnRelay() *testchild.Child {
 	w.T.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	cmd := exec.CommandContext(w.T.Context(), program, "-test.run=^TestRelayProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), relayURL+"="+w.URL)
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		w.T.Fatal(err)
-	}
-	c := &child{cmd, make(chan string, 10_000)}
-	go func() {
-		for lines := bufio.NewScanner(output); lines.Scan(); {
-			c.lines <- lines.Text()
-		}
-		close(c.lines)
-	}()
-	w.T.Cleanup(c.kill)
-	return c
-}
-
-func (c *child) kill() {
-	_ = c.Process.Kill()
-	_ = c.Wait() // it was killed
-}
-
-// says waits until the process has said something.
-func (c *child) says(t *testing.T, what string) {
-	t.Helper()
-	for !strings.Contains(await.Value(t, "the process says: "+what, c.lines), what) {
-	}
+	return testchild.Start(w.T, "TestRelayProcess", relayURL+"="+w.URL)
 }
 
 // TestRelayProcess runs in the processes that other tests kill or stop.
@@ -85,13 +44,13 @@ func TestRelayProcess(t *testing.T) {
 }
 
 // leader waits until one of some processes leads, and finds it.
-func (r *relaying) leader(children []*child, not *child) *child {
+func (r *relaying) leader(children []*testchild.Child, not *testchild.Child) *testchild.Child {
 	r.T.Helper()
-	var found *child
+	var found *testchild.Child
 	await.True(r.T, "a process leads", func() bool {
-		parts := strings.Split(r.relayStatus("out").Owner, "-")
+		owner := r.relayStatus("out").Owner
 		for _, c := range children {
-			if c != not && len(parts) > 2 && parts[len(parts)-2] == strconv.Itoa(c.Process.Pid) {
+			if c != not && c.Leads(owner) {
 				found = c
 			}
 		}
@@ -105,13 +64,13 @@ func (r *relaying) leader(children []*child, not *child) *child {
 func TestRelaySurvivesItsProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	children := []*child{r.spawnRelay(), r.spawnRelay()}
+	children := []*testchild.Child{r.spawnRelay(), r.spawnRelay()}
 	for range await.Kills(4) {
 		r.mix(10, 20, "a", "b", "c")
 		n := testworld.Ask[int](r.world, "select count(*) from taken")
 		leader := r.leader(children, nil)
 		await.True(t, "it writes", func() bool { return testworld.Ask[int](r.world, "select count(*) from taken") > n })
-		leader.kill()
+		leader.Kill()
 		posthorntest.Advance(t, r.Client, time.Minute) // its lead is over
 		children = append(children, r.spawnRelay())
 	}
@@ -126,8 +85,8 @@ func TestRelaySurvivesItsProcesses(t *testing.T) {
 func TestRelayIsFencedWhenItIsLate(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	children := []*child{r.spawnRelay(), r.spawnRelay()}
-	var late *child
+	children := []*testchild.Child{r.spawnRelay(), r.spawnRelay()}
+	var late *testchild.Child
 	for range 2 {
 		late = r.leader(children, nil)
 		wrote := func() int {
@@ -146,11 +105,11 @@ func TestRelayIsFencedWhenItIsLate(t *testing.T) {
 		if err := late.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		late.says(t, "the lead was lost")
+		late.Prints("the lead was lost")
 		if now := r.leader(children, nil); now != next {
 			t.Error("it leads again, although another does")
 		}
-		late.says(t, "stands by")
+		late.Prints("stands by")
 		r.mix(2, 20, "a", "b")
 		r.awaitWritten()
 	}

@@ -326,39 +326,31 @@ func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 	await.True(t, "the error is gone", func() bool { s := r.relayStatus("out"); return s.Error == "" && s.FailedAt.IsZero() })
 }
 
-// A sink that panics is one that fails.
-func TestRelaySurvivesAPanic(t *testing.T) {
+// Seed 003.13: a sink that panics is one that fails, and one that does not answer is
+// called off. Both are tried again.
+func TestRelayTriesABrokenSinkAgain(t *testing.T) {
 	t.Parallel()
-	r := newRelaying(t)
-	var calls atomic.Int64
-	r.sink.before(func(context.Context, posthorn.SinkBatch) error {
-		if calls.Add(1) < 3 {
-			panic("sink")
-		}
-		return nil
-	})
-	r.send("a", 10)
-	r.relay(soon(), r.sink)
-	r.awaitWritten()
-}
-
-// Seed 003.13: a sink that does not answer is called off and tried again.
-func TestRelayCallsOffASinkThatHangs(t *testing.T) {
-	t.Parallel()
-	r := newRelaying(t)
-	var calls atomic.Int64
-	r.sink.before(func(ctx context.Context, _ posthorn.SinkBatch) error {
-		if calls.Add(1) < 3 {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		return nil
-	})
-	config := soon()
-	config.Timeout = 20 * time.Millisecond
-	r.send("a", 10)
-	r.relay(config, r.sink)
-	r.awaitWritten()
+	for name, breaks := range map[string]func(ctx context.Context) error{
+		"panics": func(context.Context) error { panic("sink") },
+		"hangs":  func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRelaying(t)
+			var calls atomic.Int64
+			r.sink.before(func(ctx context.Context, _ posthorn.SinkBatch) error {
+				if calls.Add(1) < 3 {
+					return breaks(ctx)
+				}
+				return nil
+			})
+			config := soon()
+			config.Timeout = 20 * time.Millisecond
+			r.send("a", 10)
+			r.relay(config, r.sink)
+			r.awaitWritten()
+		})
+	}
 }
 
 // Seed 003.3, 003.13: a refused stream does not stop the others. When the broker takes

@@ -5,10 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testchild"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -24,24 +22,9 @@ import (
 const senderURL = "POSTHORN_TEST_SENDER_URL"
 
 // spawn starts a process that sends to webhooks.
-func (w *world) spawn() *exec.Cmd {
+func (w *world) spawn() *testchild.Child {
 	w.T.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	cmd := exec.CommandContext(w.T.Context(), program, "-test.run=^TestSenderProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), senderURL+"="+w.URL)
-	if err := cmd.Start(); err != nil {
-		w.T.Fatal(err)
-	}
-	w.T.Cleanup(func() { kill(cmd) })
-	return cmd
-}
-
-func kill(cmd *exec.Cmd) {
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it was killed
+	return testchild.Start(w.T, "TestSenderProcess", senderURL+"="+w.URL)
 }
 
 // TestSenderProcess runs in the processes that other tests kill.
@@ -55,13 +38,13 @@ func TestSenderProcess(t *testing.T) {
 }
 
 // leader waits until one of some processes sends, and finds it.
-func (w *world) leader(children []*exec.Cmd) *exec.Cmd {
+func (w *world) leader(children []*testchild.Child) *testchild.Child {
 	w.T.Helper()
-	var found *exec.Cmd
+	var found *testchild.Child
 	await.True(w.T, "a process leads", func() bool {
-		parts := strings.Split(w.show("ordered").Owner, "-")
+		owner := w.show("ordered").Owner
 		for _, c := range children {
-			if len(parts) > 2 && parts[len(parts)-2] == strconv.Itoa(c.Process.Pid) {
+			if c.Leads(owner) {
 				found = c
 			}
 		}
@@ -86,7 +69,7 @@ func TestWebhooksSurviveTheirProcesses(t *testing.T) {
 	ordered, all := newReceiver(t, failing), newReceiver(t, failing)
 	w.hook("ordered", ordered, admin.WebhookSettings{Order: "key"})
 	w.hook("all", all, admin.WebhookSettings{Batch: 5})
-	children := []*exec.Cmd{w.spawn(), w.spawn()}
+	children := []*testchild.Child{w.spawn(), w.spawn()}
 	var ids []int64
 	for range await.Kills(3) {
 		leader := w.leader(children)
@@ -94,7 +77,7 @@ func TestWebhooksSurviveTheirProcesses(t *testing.T) {
 			ids = append(ids, w.publish("e", 40, 7)...)
 		}
 		await.True(t, "it is sending", func() bool { return len(ordered.got())+len(all.got()) > len(ids)/2 })
-		kill(leader)
+		leader.Kill()
 		posthorntest.Advance(t, w.Client, time.Minute) // its lead is over
 		children = append(children, w.spawn())
 	}

@@ -1,14 +1,12 @@
 package work_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testchild"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
@@ -42,28 +41,23 @@ func TestJobsSurviveTheirProcesses(t *testing.T) {
 		}
 	}
 	ids := w.enqueue(news...)
-	running := make([]*exec.Cmd, processes)
+	running := make([]*testchild.Child, processes)
 	for i := range running {
 		running[i] = w.spawnWorker(i)
 	}
 	killed := 0
 	var dead []string
 	for worker := w.awaitStuck(dead); worker != ""; worker = w.awaitStuck(dead) {
-		parts := strings.Split(worker, "-")
-		i := slices.IndexFunc(running, func(cmd *exec.Cmd) bool { return fmt.Sprint(cmd.Process.Pid) == parts[len(parts)-2] })
+		i := slices.IndexFunc(running, func(c *testchild.Child) bool { return c.Leads(worker) })
 		if i >= 0 { // else it was stuck in two jobs, and is gone
 			killed++
-			if err := running[i].Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			_ = running[i].Wait() // it was killed
+			running[i].Kill()
 			running[i] = w.spawnWorker(i)
 		}
 		dead = append(dead, worker)
 	}
-	for _, cmd := range running {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+	for _, c := range running {
+		c.Kill()
 	}
 	expired := 0
 	for _, id := range ids {
@@ -133,35 +127,11 @@ func tellStory(job admin.JobStatus, log []admin.JobEntry) string {
 const jobURL, jobWorker = "POSTHORN_TEST_JOB_URL", "POSTHORN_TEST_JOB_WORKER"
 
 // spawnWorker starts a process that works, and returns when it has begun.
-func (w *world) spawnWorker(i int) *exec.Cmd {
+func (w *world) spawnWorker(i int) *testchild.Child {
 	w.T.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	cmd := exec.CommandContext(w.T.Context(), program, "-test.run=^TestWorkerProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), jobURL+"="+w.URL, fmt.Sprintf("%s=%d", jobWorker, i))
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		w.T.Fatal(err)
-	}
-	lines := bufio.NewScanner(output)
-	var said []string
-	for lines.Scan() {
-		if lines.Text() == "working" {
-			go func() { // what else it says must not fill the pipe
-				for lines.Scan() {
-				}
-			}()
-			return cmd
-		}
-		said = append(said, lines.Text())
-	}
-	w.T.Fatalf("the process never came so far:\n%s", strings.Join(said, "\n"))
-	return nil
+	c := testchild.Start(w.T, "TestWorkerProcess", jobURL+"="+w.URL, fmt.Sprintf("%s=%d", jobWorker, i))
+	c.Prints("working")
+	return c
 }
 
 // TestWorkerProcess is what the process runs that others kill. Some jobs fail.

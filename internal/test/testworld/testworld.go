@@ -5,6 +5,7 @@ package testworld
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
@@ -60,19 +61,34 @@ func (w *World) Other() *World {
 	return Open(w.T, posthorn.Config{DatabaseURL: w.URL})
 }
 
+// OpenWith opens another client on the same database, unless the configuration names
+// another one.
+func (w *World) OpenWith(config posthorn.Config) *posthorn.Client {
+	w.T.Helper()
+	config.DatabaseURL = cmp.Or(config.DatabaseURL, w.URL)
+	return OpenClient(w.T, config)
+}
+
 // Start lets the client run until the test ends, or stop is called.
 func (w *World) Start() (stop func()) {
 	w.T.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	return Run(w.T, w.Client)
+}
+
+// Run calls the Run of a client, an archiver or the like, and ends it with the test, or
+// when stop is called.
+func Run(t testing.TB, program interface{ Run(context.Context) error }) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
+	go func() { ended <- program.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			w.T.Errorf("run: %v", err)
+			t.Errorf("run: %v", err)
 		}
 	})
-	w.T.Cleanup(stop)
+	t.Cleanup(stop)
 	return stop
 }
 
@@ -108,6 +124,18 @@ func Ask[T any](in hasWorld, sql string, args ...any) T {
 	return value
 }
 
+// Column returns the one column that a query returns.
+func Column[T any](in hasWorld, sql string, args ...any) []T {
+	w := in.world()
+	w.T.Helper()
+	rows, _ := w.Pool().Query(w.T.Context(), sql, args...)
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		w.T.Fatalf("%s: %v", sql, err)
+	}
+	return values
+}
+
 // Begin starts a transaction on a connection of its own, which ends with the test.
 func (w *World) Begin() pgx.Tx {
 	w.T.Helper()
@@ -119,13 +147,25 @@ func (w *World) Begin() pgx.Tx {
 	return tx
 }
 
+// Commit commits a transaction.
+func (w *World) Commit(tx pgx.Tx) {
+	w.T.Helper()
+	if err := tx.Commit(w.T.Context()); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// Await waits until a query returns true.
+func (w *World) Await(sql string, args ...any) {
+	w.T.Helper()
+	await.True(w.T, sql, func() bool { return Ask[bool](w, sql, args...) })
+}
+
 // AwaitBlocked waits until a connection waits for another one's lock.
 func (w *World) AwaitBlocked() {
 	w.T.Helper()
-	await.True(w.T, "a connection waits for a lock", func() bool {
-		return Ask[bool](w, `select exists (select from pg_stat_activity
-			where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0)`)
-	})
+	w.Await(`select exists (select from pg_stat_activity
+		where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0)`)
 }
 
 // TurnClock sets the database's clock off from the real one.
@@ -255,7 +295,7 @@ func IDs(deliveries []*posthorn.Delivery) []int64 {
 // Equal reports the difference of two values.
 func Equal[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

@@ -151,15 +151,10 @@ func TestSetAsideSurvivesARebase(t *testing.T) {
 	events := s.of("a", 3)
 	r := s.relay(first)
 	w := r.take(10)
-	s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt,
-		fmt.Sprintf(`{"aside": [[%d, %s]]}`, s.stream("a"), value[string](s, "select to_json($1::bigint[])::text", w.events)))
-	aside := "select lease from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', $5::text::uuid)"
-	value[int64](s, aside, r.group, r.owner, r.epoch, s.stream("a"), value[string](s, "select gen_random_uuid()::text"))
+	r.setAside(w, "a", w.events...)
+	equal(t, "events that are written again", r.takeAside("a").events, events)
 	s.exec("select posthorn.rebase(force => true)")
-	r = s.relay(first)
-	token := value[string](s, "select gen_random_uuid()::text")
-	value[int64](s, aside, r.group, r.owner, r.epoch, s.stream("a"), token)
-	equal(t, "events", column[int64](s, "select event_id from posthorn.lease_events($1::text::uuid)", token), events)
+	equal(t, "events after the rebase", s.relay(first).takeAside("a").events, events)
 }
 
 // The heartbeat of a leader extends its windows.
@@ -182,8 +177,7 @@ func TestManyEventsAreSetAsideWhole(t *testing.T) {
 	events := s.of("a", 1001)
 	r := s.relay(first)
 	w := r.take(1001)
-	s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt,
-		fmt.Sprintf(`{"aside": [[%d, %s]]}`, s.stream("a"), value[string](s, "select to_json($1::bigint[])::text", w.events)))
+	r.setAside(w, "a", w.events...)
 	equal(t, "set aside", column[int64](s, "select i from posthorn.leases l, unnest(l.ids) i order by i"), events)
 }
 
@@ -194,9 +188,8 @@ func TestRefusedEventThatWasSetAside(t *testing.T) {
 	event := s.of("a", 1)[0]
 	r := s.relay(first)
 	w := r.take(1)
-	s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt, fmt.Sprintf(`{"aside": [[%d, [%d]]]}`, s.stream("a"), event))
-	lease := value[int64](s, "select lease from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
-		r.group, r.owner, r.epoch, s.stream("a"))
+	r.setAside(w, "a", event)
+	lease := r.takeAside("a").lease
 	s.exec("select posthorn.settle_aside($1, $2, $3, $4::text::jsonb)", r.group, r.owner, r.epoch,
 		fmt.Sprintf(`{"leases": [[%d, 1, %d]], "failures": %s}`, lease, event, list([]failure{{Event: event, Permanent: true, Error: "no"}})))
 	equal(t, "dead letters", column[int64](s, "select event_id from posthorn.dead_letters"), []int64{event})

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -47,20 +49,24 @@ type window struct {
 // take takes the next window. It returns an empty window if there is none.
 func (r *relay) take(n int) window {
 	r.t.Helper()
+	return r.window("select lease, attempt from posthorn.take_relay($2, $3, $4, $5, '1 minute', $1::text::uuid, true)", n)
+}
+
+// takeAside takes events of a stream that were set aside. It returns an empty window if
+// there are none, or another window of them is taken.
+func (r *relay) takeAside(stream string) window {
+	r.t.Helper()
+	return r.window("select lease, attempt from posthorn.take_aside($2, $3, $4, array[$5::bigint], '1 minute', $1::text::uuid)", r.stream(stream))
+}
+
+// window returns the window of a call, which has a token and the lead as its arguments.
+func (r *relay) window(call string, arg any) window {
+	r.t.Helper()
 	token := value[string](r.session, "select gen_random_uuid()::text")
 	var w window
-	rows, err := r.conn.Query(r.t.Context(), "select lease, attempt from posthorn.take_relay($1, $2, $3, $4, '1 minute', $5::text::uuid, true)",
-		r.group, r.owner, r.epoch, n, token)
-	if err != nil {
+	rows, _ := r.conn.Query(r.t.Context(), call, token, r.group, r.owner, r.epoch, arg)
+	if _, err := pgx.ForEachRow(rows, []any{&w.lease, &w.attempt}, func() error { return nil }); err != nil {
 		r.t.Fatal(err)
-	}
-	for rows.Next() {
-		if err := rows.Scan(&w.lease, &w.attempt); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	if rows.Err() != nil {
-		r.t.Fatal(rows.Err())
 	}
 	w.events = column[int64](r.session, "select event_id from posthorn.lease_events($1::text::uuid)", token)
 	return w
@@ -73,6 +79,13 @@ func (r *relay) settle(w window, stream string) {
 	r.t.Helper()
 	r.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt, fmt.Sprintf(`{"relayed": [[%d, %d, %d]]}`,
 		r.stream(stream), w.events[0], w.events[len(w.events)-1]))
+}
+
+// setAside settles a window of which some events of a stream are set aside.
+func (r *relay) setAside(w window, stream string, events ...int64) {
+	r.t.Helper()
+	r.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt, fmt.Sprintf(`{"aside": [[%d, %s]]}`,
+		r.stream(stream), value[string](r.session, "select to_json($1::bigint[])::text", events)))
 }
 
 func (s *session) stream(name string) int64 {
@@ -157,10 +170,8 @@ func TestLateOwnerIsFenced(t *testing.T) {
 	late.settle(late.take(10), "a")
 	w := late.take(10)
 	aside := late.take(10)
-	s.exec(settleRelay, late.group, late.owner, late.epoch, aside.lease, aside.attempt,
-		fmt.Sprintf(`{"aside": [[%d, [%d]]]}`, s.stream("a"), aside.events[0]))
-	lease := value[int64](s, "select lease from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
-		late.group, late.owner, late.epoch, s.stream("a"))
+	late.setAside(aside, "a", aside.events[0])
+	lease := late.takeAside("a").lease
 	s.turnClock(2 * time.Minute)
 	next := s.relay(second)
 	report := fmt.Sprintf(`{"relayed": [[%d, %d, %d]]}`, s.stream("a"), w.events[0], w.events[9])
@@ -208,33 +219,26 @@ func TestSetAsideKeepsItsOrder(t *testing.T) {
 	r := s.relay(first)
 	for range 6 {
 		w := r.take(500)
-		s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt,
-			`{"aside": [[`+fmt.Sprint(s.stream("a"))+`, `+value[string](s, "select to_json($1::bigint[])::text", w.events)+`]]}`)
+		r.setAside(w, "a", w.events...)
 	}
 	equal(t, "leases", value[int](s, "select count(*) from posthorn.leases"), 3)
 	equal(t, "is all owed", value[int64](s, "select set_aside from posthorn.relay_status"), 3000)
 	var got []int64
 	for i := 0; len(got) < 3000 && i < 20; i++ {
-		var lease int64
-		var attempt int
-		if err := s.conn.QueryRow(t.Context(), "select lease, attempt from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
-			r.group, r.owner, r.epoch, s.stream("a")).Scan(&lease, &attempt); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "another in flight", value[int](s, "select count(*) from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
-			r.group, r.owner, r.epoch, s.stream("a")), 0)
+		w := r.takeAside("a")
+		equal(t, "another in flight", r.takeAside("a").lease, 0)
 		if i == 1 || i == 3 { // another process continues
 			r = s.relay(r.owner)
 			continue
 		}
-		ids := column[int64](s, "select unnest(ids) from posthorn.leases where id = $1", lease)
+		ids := column[int64](s, "select unnest(ids) from posthorn.leases where id = $1", w.lease)
 		ids = ids[:(len(ids)+1)/2] // a part of them
 		if i > 4 {
-			ids = column[int64](s, "select unnest(ids) from posthorn.leases where id = $1", lease)
+			ids = column[int64](s, "select unnest(ids) from posthorn.leases where id = $1", w.lease)
 		}
 		got = append(got, ids...)
 		s.exec("select posthorn.settle_aside($1, $2, $3, $4::text::jsonb)", r.group, r.owner, r.epoch,
-			fmt.Sprintf(`{"leases": [[%d, %d, %d]], "relayed": [[%d, %d, %d]]}`, lease, attempt, ids[len(ids)-1], s.stream("a"), ids[0], ids[len(ids)-1]))
+			fmt.Sprintf(`{"leases": [[%d, %d, %d]], "relayed": [[%d, %d, %d]]}`, w.lease, w.attempt, ids[len(ids)-1], s.stream("a"), ids[0], ids[len(ids)-1]))
 	}
 	equal(t, "events", got, events)
 	equal(t, "leases in the end", value[int](s, "select count(*) from posthorn.leases"), 0)
@@ -253,16 +257,13 @@ func TestEventsThatWereSetAsideComeInOrder(t *testing.T) {
 	r := s.relay(first)
 	for range 2 {
 		w := r.take(10)
-		s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt,
-			fmt.Sprintf(`{"aside": [[%d, %s]]}`, s.stream("a"), value[string](s, "select to_json($1::bigint[])::text", w.events)))
+		r.setAside(w, "a", w.events...)
 		if len(w.events) == 2 {
 			slow.exec("commit")
 		}
 	}
 	equal(t, "set aside", column[int64](s, "select unnest(ids) from posthorn.leases where slot is not null"), append(slices.Clone(early), late...))
-	token := value[string](s, "select gen_random_uuid()::text")
-	s.exec("select posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', $5::text::uuid)", r.group, r.owner, r.epoch, s.stream("a"), token)
-	equal(t, "handed out", column[int64](s, "select event_id from posthorn.lease_events($1::text::uuid)", token), append(late, early...))
+	equal(t, "handed out", r.takeAside("a").events, append(late, early...))
 }
 
 // Retention keeps events that a relay has not written, including those set aside.
@@ -275,12 +276,12 @@ func TestRetentionWaitsForRelay(t *testing.T) {
 	s.wantKept(event, "group out of namespace default has not read all of it", func() {
 		r = s.relay(first)
 		w := r.take(10)
-		s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt, fmt.Sprintf(`{"aside": [[%d, [%d]]]}`, s.stream("a"), event))
+		r.setAside(w, "a", event)
 		if s.maintain(); !s.inLog(event) {
 			t.Fatal("an event that is set aside was dropped")
 		}
-		s.exec(`select posthorn.settle_aside(group_id, $1, $2, jsonb_build_object('leases', jsonb_build_array(jsonb_build_array(lease, attempt, 1000000))))
-			from posthorn.take_aside($3, $1, $2, array[$4::bigint], '1 minute', gen_random_uuid()), posthorn.relays`, r.owner, r.epoch, r.group, s.stream("a"))
+		w = r.takeAside("a")
+		r.exec("select posthorn.settle_aside($1, $2, $3, $4::text::jsonb)", r.group, r.owner, r.epoch, fmt.Sprintf(`{"leases": [[%d, %d, 1000000]]}`, w.lease, w.attempt))
 	})
 }
 
@@ -348,7 +349,7 @@ func relayAfterARestore(t *testing.T, own *ownDatabase) {
 	one.settle(one.take(10), "a")
 	one.take(10)
 	w := one.take(20) // the rest of a, and some of b
-	s.exec(settleRelay, one.group, one.owner, one.epoch, w.lease, w.attempt, fmt.Sprintf(`{"aside": [[%d, [%d, %d]]]}`, s.stream("b"), b[0], b[1]))
+	one.setAside(w, "b", b[:2]...)
 	one.take(10)
 	origin := value[string](s, "select posthorn.origin()::text")
 

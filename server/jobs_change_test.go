@@ -86,7 +86,9 @@ func TestJobSteps(t *testing.T) {
 	if want := `"charge" : 7`; !strings.Contains(string(job.Steps), want) && !strings.Contains(string(job.Steps), `"charge":7`) {
 		t.Errorf("the steps %s lack %s", job.Steps, want)
 	}
-	slept = sleepView{}
+	for _, late := range []map[string]any{{"worker_id": "w:2", "attempt": 1, "name": "late"}, {"worker_id": "w:1", "attempt": 2, "name": "late"}} {
+		s.call(t, "POST", "/events/1/steps", late).want(t, 409)
+	}
 	sleep("w:2", 2, "nap").want(t, 200, &slept)
 	equal(t, "over", slept.Over, true)
 	var listed jobStepsView

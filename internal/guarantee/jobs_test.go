@@ -353,8 +353,10 @@ func TestRetentionOfJobs(t *testing.T) {
 	s.exec("update posthorn.config set value = '3 months' where key = 'job_retention_period'")
 	s.exec("select posthorn.maintain_job_tables()")
 	done, open := s.job("{x}"), s.job("{y}")
-	s.claimJobs("w", "{x}", 1)
+	s.claimJobs("w", "{x,y}", 2)
+	s.exec("select posthorn.save_step(j, 'w', 'a step') from unnest(array[$1::bigint, $2]) j", done, open)
 	s.exec("select posthorn.complete_job($1, 'w')", done)
+	s.exec("select posthorn.release_jobs('w', array[$1::bigint])", open)
 	const day = 24 * time.Hour
 	s.turnClock(80 * day)
 	s.exec("select posthorn.maintain_job_tables()")
@@ -363,13 +365,15 @@ func TestRetentionOfJobs(t *testing.T) {
 	s.exec("select posthorn.maintain_job_tables()")
 	s.refused("PH001", "select posthorn.get_job($1)", done)
 	equal(t, "log", s.jobLog(done), "")
+	equal(t, "jobs with steps", column[int64](s, "select job from posthorn.saved_steps"), []int64{open})
 	equal(t, "open", s.claimJobs("w", "{y}", 1), []int64{open})
 	s.exec("select posthorn.complete_job($1, 'w')", open)
 	s.turnClock(310 * day)
 	s.exec("select posthorn.sweep_jobs()")
 	s.refused("PH001", "select posthorn.get_job($1)", open)
 	equal(t, "rows left", value[int](s, `select (select count(*) from posthorn.enqueued_jobs)
-		+ (select count(*) from posthorn.finished_jobs) + (select count(*) from posthorn.job_log_entries)`), 0)
+		+ (select count(*) from posthorn.finished_jobs) + (select count(*) from posthorn.saved_steps)
+		+ (select count(*) from posthorn.job_log_entries)`), 0)
 }
 
 // Rows of the job log are never changed.

@@ -3,6 +3,7 @@ package work_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // An attempt leaves out the steps that earlier attempts have saved, and gets their results.
@@ -61,6 +64,28 @@ func TestStepsAreMadeOnce(t *testing.T) {
 	}
 	if n := testworld.Ask[string](w, "select string_agg(name || ' ' || attempt, ', ') from posthorn.job_steps($1)", id); n != "first 1, book 2" {
 		t.Errorf("steps: %s", n)
+	}
+}
+
+// A step whose transaction fails to commit is not saved.
+func TestStepIsSavedWithItsTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec("create table public.charges (job bigint unique deferrable initially deferred)")
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		_, err := posthorn.StepTx(ctx, job, "book twice", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			_, err := tx.Exec(ctx, "insert into public.charges values ($1), ($1)", job.ID)
+			return 0, err
+		})
+		return err
+	})
+	w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail, MaxRetries: posthorn.NoRetries})[0]
+	if job := w.status(id, "FAILED"); !strings.Contains(job.ErrorMessage, "duplicate key") {
+		t.Errorf("it failed with: %s", job.ErrorMessage)
+	}
+	if n := testworld.Ask[int](w, "select count(*) from posthorn.job_steps($1)", id); n != 0 {
+		t.Errorf("%d steps are saved", n)
 	}
 }
 
@@ -114,6 +139,26 @@ func TestJobSleeps(t *testing.T) {
 	}
 	if story := w.story(id); story != "PICKED SNOOZED PICKED COMPLETED" {
 		t.Errorf("its story: %s", story)
+	}
+}
+
+// An attempt that has ended with a sleep has not failed, whatever its handler returns.
+func TestSleepingJobHasNotFailed(t *testing.T) {
+	t.Parallel()
+	var log testworld.Buffer
+	w := &world{testworld.Open(t, posthorn.Config{DatabaseURL: posthorntest.Database(t), Logger: slog.New(slog.NewTextHandler(&log, nil))})}
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		if err := job.Sleep(ctx, "nap", 24*time.Hour); err == nil {
+			return nil
+		}
+		return errors.New("something else")
+	})
+	stop := w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail, MaxRetries: posthorn.NoRetries})[0]
+	await.True(t, "the job sleeps", func() bool { return w.story(id) == "PICKED SNOOZED" })
+	stop()
+	if said := log.String(); strings.Contains(said, "failed") || strings.Contains(said, "lost") {
+		t.Errorf("the log says:\n%s", said)
 	}
 }
 

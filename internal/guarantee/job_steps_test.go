@@ -20,7 +20,7 @@ func TestSavedStepHoldsItsAttempt(t *testing.T) {
 	if err := outcome(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "steps of the next attempt", value[string](s, "select steps->>'charge' from posthorn.claim_jobs('default', 'v', '{x}', 1)"), "7")
+	equal(t, "steps of the next attempt", value[string](s, "select steps->>'charge' from posthorn.claim_jobs('default', 'w', '{x}', 1)"), "7")
 	s.refused("PH003", "select posthorn.save_step($1, 'w', 'late', '8', attempt => 1)", job)
 	s.refused("PH003", "select posthorn.sleep_job($1, 'w', 'late', '1 minute', attempt => 1)", job)
 }

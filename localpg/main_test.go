@@ -59,7 +59,7 @@ func testConfig(dir string) Config {
 	return Config{
 		Dir:      dir,
 		BinDir:   os.Getenv("POSTHORN_TEST_PG_BIN"),
-		Settings: map[string]string{"fsync": "off", "shared_buffers": "32MB"},
+		Settings: map[string]string{"fsync": "off", "shared_buffers": "32MB", "dynamic_shared_memory_type": "mmap"}, // files of the directory
 		Logger:   slog.New(slog.DiscardHandler),
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
 )
@@ -20,10 +20,7 @@ import (
 // meanwhile.
 func TestAnOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
-	config := localpg.Config{
-		Dir: testdir.New(t, "outage-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{"shared_buffers": "32MB", "fsync": "off"},
-	}
+	config := testpg.Config(testdir.New(t, "outage-").Path, testpg.BinDir(), map[string]string{"shared_buffers": "32MB", "fsync": "off"})
 	start := func() *localpg.Server {
 		t.Helper()
 		database, err := localpg.Start(await.Context(t), config)

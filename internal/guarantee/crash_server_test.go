@@ -2,13 +2,12 @@ package guarantee
 
 import (
 	"fmt"
-	"log/slog"
 	"net/url"
-	"os"
 	"testing"
 
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -62,18 +61,13 @@ type ownDatabase struct {
 // is lost.
 func startServer(t *testing.T) *ownServer {
 	t.Helper()
-	s := &ownServer{config: localpg.Config{
-		Dir:    testdir.New(t, "guarantee-").Path,
-		BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"),
-		Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{
-			"autovacuum":       "off",
-			"fsync":            "off",
-			"full_page_writes": "off",
-			"shared_buffers":   "32MB",
-			"wal_writer_delay": "10s",
-		},
-	}}
+	s := &ownServer{config: testpg.Config(testdir.New(t, "guarantee-").Path, testpg.BinDir(), map[string]string{
+		"autovacuum":       "off",
+		"fsync":            "off",
+		"full_page_writes": "off",
+		"shared_buffers":   "32MB",
+		"wal_writer_delay": "10s",
+	})}
 	s.start(t)
 	t.Cleanup(func() {
 		if err := s.Kill(); err != nil {

@@ -2,7 +2,6 @@ package listen_test
 
 import (
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -22,10 +22,7 @@ import (
 // seed 001.50-59
 func TestListenThroughACrash(t *testing.T) {
 	t.Parallel()
-	config := localpg.Config{
-		Dir: testdir.New(t, "listen-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{"shared_buffers": "32MB", "wal_writer_delay": "10s"},
-	}
+	config := testpg.Config(testdir.New(t, "listen-").Path, testpg.BinDir(), map[string]string{"shared_buffers": "32MB", "wal_writer_delay": "10s"})
 	start := func() *localpg.Server {
 		ctx := await.Context(t)
 		server, err := localpg.Start(ctx, config)

@@ -3,7 +3,6 @@ package listen_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
 )
@@ -84,10 +84,7 @@ func startReplica(t *testing.T, server *localpg.Server, files string) string {
 func TestReadOnAReplica(t *testing.T) {
 	t.Parallel()
 	dir := testdir.New(t, "primary-").Path
-	config := localpg.Config{
-		Dir: dir, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{"shared_buffers": "32MB", "fsync": "off"},
-	}
+	config := testpg.Config(dir, testpg.BinDir(), map[string]string{"shared_buffers": "32MB", "fsync": "off"})
 	start := func() *localpg.Server {
 		server, err := localpg.Start(await.Context(t), config)
 		if err != nil {

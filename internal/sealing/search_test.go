@@ -23,6 +23,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/seal"
@@ -92,13 +93,10 @@ var searchable = sync.OnceValues(func() (s searchableServer, err error) {
 	if s.dir, err = testdir.Make("sealing-"); err != nil {
 		return s, err
 	}
-	s.Server, err = localpg.Start(context.Background(), localpg.Config{
-		Dir: s.dir.Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{
-			"shared_buffers": "32MB", "logging_collector": "on", "log_statement": "all", "log_min_duration_statement": "0",
-			"log_parameter_max_length_on_error": "-1",
-		},
-	})
+	s.Server, err = localpg.Start(context.Background(), testpg.Config(s.dir.Path, testpg.BinDir(), map[string]string{
+		"shared_buffers": "32MB", "logging_collector": "on", "log_statement": "all", "log_min_duration_statement": "0",
+		"log_parameter_max_length_on_error": "-1",
+	}))
 	return s, err
 })
 

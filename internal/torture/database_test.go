@@ -2,9 +2,7 @@ package torture
 
 import (
 	"context"
-	"log/slog"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,10 +26,9 @@ type database struct {
 }
 
 func startDatabase(r *run) *database {
-	d := &database{run: r, config: localpg.Config{
-		Dir: testdir.New(r.t, "torture-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{"max_connections": "200", "max_prepared_transactions": "50"},
-	}}
+	d := &database{run: r, config: testpg.Config(testdir.New(r.t, "torture-").Path, testpg.BinDir(), map[string]string{
+		"max_connections": "200", "max_prepared_transactions": "50",
+	})}
 	d.start()
 	r.t.Cleanup(func() { _ = d.server.Kill() }) // removes its directory too
 	d.config.Port = d.server.Port()

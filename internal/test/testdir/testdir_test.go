@@ -43,7 +43,7 @@ func beOwner() error {
 	}
 	postgres, err := localpg.Start(context.Background(), localpg.Config{
 		Dir: d.Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{"fsync": "off", "shared_buffers": "32MB"},
+		Settings: map[string]string{"fsync": "off", "shared_buffers": "32MB", "dynamic_shared_memory_type": "mmap"},
 	})
 	if err != nil {
 		return err

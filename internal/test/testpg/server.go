@@ -3,6 +3,7 @@ package testpg
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 
 	"github.com/jackc/pgx/v5"
@@ -15,25 +16,28 @@ import (
 // with this process. An empty binDir selects the newest installed version. Durability
 // is switched off, since the data need not survive a crash.
 func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (url string, err error) {
-	s, err := localpg.Start(ctx, localpg.Config{
-		Dir:    dir.Path,
-		BinDir: binDir,
-		Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{
-			"fsync":                     "off",
-			"full_page_writes":          "off",
-			"synchronous_commit":        "off",
-			"max_connections":           "500",
-			"max_prepared_transactions": "100",
-			"shared_buffers":            "64MB",    // dropping a database searches all shared buffers
-			"max_wal_size":              "256MB",   // the directory may be in memory
-			"shared_preload_libraries":  "plpgsql", // preloading saves a tenth of the cost of a session
-		},
-	})
+	s, err := localpg.Start(ctx, Config(dir.Path, binDir, map[string]string{
+		"fsync":                     "off",
+		"full_page_writes":          "off",
+		"synchronous_commit":        "off",
+		"max_connections":           "500",
+		"max_prepared_transactions": "100",
+		"shared_buffers":            "64MB",    // dropping a database searches all shared buffers
+		"max_wal_size":              "256MB",   // the directory may be in memory
+		"shared_preload_libraries":  "plpgsql", // preloading saves a tenth of the cost of a session
+	}))
 	if err != nil {
 		return "", err
 	}
 	return s.URL(), nil
+}
+
+// Config is the configuration of a server in dir. It keeps dynamic shared memory in files
+// of dir, which are removed with it: others are left in /dev/shm when the server is killed.
+func Config(dir, binDir string, settings map[string]string) localpg.Config {
+	all := map[string]string{"dynamic_shared_memory_type": "mmap"}
+	maps.Copy(all, settings)
+	return localpg.Config{Dir: dir, BinDir: binDir, Logger: slog.New(slog.DiscardHandler), Settings: all}
 }
 
 // BinDir is the directory of the Postgres programs for tests, or empty for the newest

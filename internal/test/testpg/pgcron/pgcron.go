@@ -4,14 +4,13 @@ package pgcron
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/localpg"
 )
 
@@ -26,19 +25,14 @@ type Server struct {
 // where the server's programs come without it.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	config := localpg.Config{
-		Dir:    testdir.New(t, "pg-cron-").Path,
-		BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"),
-		Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{
-			"fsync":                       "off",
-			"shared_buffers":              "32MB",
-			"shared_preload_libraries":    "pg_cron",
-			"cron.database_name":          "posthorn",
-			"cron.use_background_workers": "on", // which need no password
-			"max_worker_processes":        "20",
-		},
-	}
+	config := testpg.Config(testdir.New(t, "pg-cron-").Path, testpg.BinDir(), map[string]string{
+		"fsync":                       "off",
+		"shared_buffers":              "32MB",
+		"shared_preload_libraries":    "pg_cron",
+		"cron.database_name":          "posthorn",
+		"cron.use_background_workers": "on", // which need no password
+		"max_worker_processes":        "20",
+	})
 	started, err := localpg.Start(await.Context(t), config)
 	if err != nil {
 		skipWithout(t, err)
@@ -70,9 +64,7 @@ func (s *Server) kill(t testing.TB) {
 // skipWithout skips the test when a server that failed to start has no pg_cron.
 func skipWithout(t testing.TB, failure error) {
 	t.Helper()
-	plain, err := localpg.Start(await.Context(t), localpg.Config{
-		Dir: testdir.New(t, "no-pg-cron-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
-	})
+	plain, err := localpg.Start(await.Context(t), testpg.Config(testdir.New(t, "no-pg-cron-").Path, testpg.BinDir(), nil))
 	if err != nil {
 		t.Fatal(errors.Join(failure, err))
 	}

@@ -22,7 +22,7 @@ var onNewest = []string{"./schema", "./internal/pg", "./internal/guarantee", "./
 
 // slowest are the packages that take longest. They start first, so that a run does
 // not end with one of them alone.
-var slowest = []string{"/internal/guarantee", "/cmd/posthorn", "/internal/consume", "/internal/relay", "/internal/torture", "/bench", "/internal/pg"}
+var slowest = []string{"/internal/guarantee", "/server", "/cmd/posthorn", "/internal/torture", "/internal/consume", "/internal/webhook", "/internal/importer", "/bench", "/internal/pg"}
 
 // unit is the tests of a package on one version of Postgres. They are compiled once
 // without the race detector, and once with it for every second round of stress.

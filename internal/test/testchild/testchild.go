@@ -29,7 +29,7 @@ func Start(t testing.TB, test string, environment ...string) *Child {
 	c.Env = append(os.Environ(), environment...)
 	output, err := c.StdoutPipe()
 	if err == nil {
-		err = c.Cmd.Start()
+		err = c.Start()
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -228,3 +228,38 @@ func TestLockClassesAreNamedOnce(t *testing.T) {
 		t.Errorf("used classes (-named +used):\n%s", diff)
 	}
 }
+
+// Each statement of each plpgsql function is analysed: a name that could be a column or a variable is an error, which
+// Postgres itself raises only when the statement runs. The extension is that of the Debian package plpgsql-check.
+func TestStatementsOfFunctions(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t))
+	var installed bool
+	if err := conn.QueryRow(t.Context(), "select exists (select from pg_available_extensions where name = 'plpgsql_check')").Scan(&installed); err != nil {
+		t.Fatal(err)
+	}
+	if !installed {
+		t.Skip("the extension plpgsql_check is not installed")
+	}
+	run(t, conn, "create extension plpgsql_check schema public; set search_path = pg_catalog, pg_temp")
+	rows, err := conn.Query(t.Context(), `
+		select f.oid::regprocedure || ', line ' || c.lineno || ': ' || c.message
+		from pg_proc f
+		join pg_language l on l.oid = f.prolang and l.lanname = 'plpgsql'
+		left join pg_trigger g on g.tgfoid = f.oid and g.tgparentid = 0
+		cross join public.plpgsql_check_function_tb(f.oid, coalesce(g.tgrelid, 0), fatal_errors => false, other_warnings => false, extra_warnings => false) c
+		where f.pronamespace = 'posthorn'::regnamespace and (f.prorettype <> 'trigger'::regtype or g.oid is not null)
+			and c.level = 'error'
+			and c.message !~ 'schema "cron"|posthorn.as_condition_role|posthorn.checked_condition' -- which few databases have
+		order by 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, message := range wrong {
+		t.Error(message)
+	}
+}

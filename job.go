@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/work"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // NewJob is a job to be enqueued: work for exactly one worker. Only Title is required.
@@ -181,27 +183,29 @@ func (j Job) Complete(ctx context.Context, tx DB) error {
 	return j.attempt.Complete(ctx, tx)
 }
 
-// Step makes a step of a job once. The first attempt that gets there calls the function, and saves
-// what it returns: any value that encodes as JSON, up to 64 KiB. Later attempts get that value, and
-// do not call the function. If the function fails, nothing is saved, and Step returns its error.
+// Step makes a step of a job, unless it is saved. The first attempt that gets there calls the
+// function, and saves what it returns: any value that encodes as JSON, up to 64 KiB. Later attempts
+// get that value, and do not call the function. If the function fails, nothing is saved, and Step
+// returns its error.
 //
-// Between the end of the function and the save, the process may die: then the function is called
-// again. For effects in the same database, [StepTx] has no such gap. A name may be used once in an
-// attempt.
+// If the process dies between the end of the function and the save, the function is called again. For
+// effects in the same database, [StepTx] has no such gap. A name may be used once in an attempt: to
+// repeat an effect at once, do so within its step.
 //
 // Nothing is replayed: a handler runs again from its beginning, and leaves out the steps that are
 // saved. So what it does between steps may depend on the time, on chance, and on a new version of
 // its program.
 func Step[T any](ctx context.Context, job Job, name string, f func(ctx context.Context) (T, error)) (T, error) {
-	return step(job, name, func() (value T, err error) {
-		if value, err = f(ctx); err != nil || job.attempt == nil {
-			return value, err
+	return step[T](job, name, func() (json.RawMessage, error) {
+		value, err := f(ctx)
+		if err != nil {
+			return nil, err
 		}
 		encoded, err := encodeStep(job, name, value)
-		if err != nil {
-			return value, err
+		if err != nil || job.attempt == nil {
+			return encoded, err
 		}
-		return value, job.attempt.SaveStep(ctx, nil, name, encoded)
+		return encoded, unsavable(job.attempt.SaveStep(ctx, nil, name, encoded))
 	})
 }
 
@@ -209,58 +213,73 @@ func Step[T any](ctx context.Context, job Job, name string, f func(ctx context.C
 // together, so the step happens exactly once. The function must not end the transaction. An error
 // rolls it back.
 func StepTx[T any](ctx context.Context, job Job, name string, f func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
-	return step(job, name, func() (value T, err error) {
+	return step[T](job, name, func() (json.RawMessage, error) {
 		if job.attempt == nil {
-			return value, invalid("StepTx needs a job of a client", "Test the handler with a client of package posthorntest.")
+			return nil, invalid("StepTx needs a job of a client", "Test the handler with a client of package posthorntest.")
 		}
 		tx, err := job.attempt.Begin(ctx)
 		if err != nil {
-			return value, err
+			return nil, err
 		}
 		defer tx.Rollback(context.WithoutCancel(ctx)) // without effect after the commit
-		if value, err = f(ctx, tx); err != nil {
-			return value, err
+		value, err := f(ctx, worker.HoldTx(tx))
+		if err != nil {
+			return nil, err
 		}
 		encoded, err := encodeStep(job, name, value)
 		if err != nil {
-			return value, err
+			return nil, err
 		}
 		if err := job.attempt.SaveStep(ctx, tx, name, encoded); err != nil {
-			return value, err
+			return nil, unsavable(err)
 		}
-		return value, tx.Commit(ctx)
+		return encoded, tx.Commit(ctx)
 	})
 }
 
-// step returns the result of a step: that which is saved, or that of make.
-func step[T any](job Job, name string, make func() (T, error)) (value T, err error) {
+// step returns the result of a step: that which is saved, or that of make. Its value is decoded in
+// both cases, so that an attempt which makes the step has the value that later ones have.
+func step[T any](job Job, name string, make func() (json.RawMessage, error)) (value T, err error) {
+	var result json.RawMessage
+	saved := false
 	if job.attempt != nil {
-		saved, done, err := job.attempt.Recall(name)
-		if err != nil {
+		if result, saved, err = job.attempt.Recall(name); err != nil {
 			return value, err
 		}
-		if done {
-			if err := json.Unmarshal(saved, &value); err != nil {
-				return value, Permanent(fmt.Errorf("the result of step %q of job %d does not fit into %T: %w", name, job.ID, value, err))
-			}
-			return value, nil
+	}
+	if !saved {
+		if result, err = make(); err != nil {
+			return value, err
 		}
 	}
-	return make()
+	if err := json.Unmarshal(result, &value); err != nil {
+		return value, Permanent(fmt.Errorf("the result of step %q of job %d does not fit into %T: %w", name, job.ID, value, err))
+	}
+	return value, nil
 }
 
 func encodeStep(job Job, name string, value any) (json.RawMessage, error) {
 	encoded, err := json.Marshal(value)
 	if err != nil {
-		return nil, invalid(fmt.Sprintf("result of step %q of job %d: %v", name, job.ID, err), "Return a value that encodes as JSON.")
+		return nil, Permanent(invalid(fmt.Sprintf("result of step %q of job %d: %v", name, job.ID, err), "Return a value that encodes as JSON."))
 	}
 	return encoded, nil
+}
+
+// unsavable marks the error of a result that no attempt can save: another one would repeat the effect
+// in vain.
+func unsavable(err error) error {
+	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) {
+		return Permanent(err)
+	}
+	return err
 }
 
 // Sleep lets the job go on after d, without a worker meanwhile. The first attempt that gets there
 // ends: Sleep returns an error, which the handler must return. The handler is called again when d has
 // passed; then Sleep returns nil, and steps that are saved are left out. An attempt that ends with a
-// sleep does not count as a failure. The name is one of the job's steps.
+// sleep does not count as a failure, and behind it the job has all its retries again. The name is one
+// of the job's steps.
 func (j Job) Sleep(ctx context.Context, name string, d time.Duration) error {
 	if j.attempt == nil {
 		return nil

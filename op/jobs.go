@@ -52,7 +52,9 @@ var ListJobSteps = Op[ByID, []admin.JobStep]{
 		More:   "In the order in which they were saved, each with its result. Of a sleep, wakes_at is its end.",
 		ByHand: map[Face]string{HTTP: jobRoute, Command: "posthorn jobs show lists them", Page: "the page of the job lists them"},
 	},
-	Call: func(ctx context.Context, a *admin.Admin, in *ByID) ([]admin.JobStep, error) { return a.JobSteps(ctx, in.ID) },
+	Call: func(ctx context.Context, a *admin.Admin, in *ByID) ([]admin.JobStep, error) {
+		return a.JobSteps(ctx, in.ID)
+	},
 }
 
 // ChangeJobInput has the new values of a pending job.

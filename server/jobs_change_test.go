@@ -97,5 +97,5 @@ func TestJobSteps(t *testing.T) {
 		t.Errorf("steps: %+v", listed.Steps)
 	}
 	s.call(t, "GET", "/events/2/steps", nil).want(t, 404)
-	s.visit(t).get("/ui/default/job?id=1").wantPage(t, 200, `id="steps"`, "charge", "sleeps until")
+	s.visit(t).get("/ui/default/job?id=1").wantPage(t, 200, `id="steps"`, "charge", "a sleep until")
 }

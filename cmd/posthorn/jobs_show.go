@@ -85,7 +85,7 @@ func printJobDocuments(w io.Writer, d jobDetails) error {
 
 var jobStepColumns = columns[admin.JobStep]{"saved|step|attempt|result", func(s admin.JobStep) []any {
 	if !s.WakesAt.IsZero() {
-		return []any{s.SavedAt, s.Name, s.Attempt, "sleeps until " + s.WakesAt.UTC().Format(time.RFC3339)}
+		return []any{s.SavedAt, s.Name, s.Attempt, "a sleep until " + s.WakesAt.UTC().Format(time.RFC3339)}
 	}
 	return []any{s.SavedAt, s.Name, s.Attempt, string(s.Result)} // of long ones, only --json has all
 }}

@@ -84,6 +84,8 @@ func (s *history) next(e entry, j job) (kind, why string) {
 	case e.Action == "EXPIRED":
 		s.holder = ""
 		s.silence++
+	case e.Action == "SNOOZED": // behind a sleep, it has all its retries again
+		s.holder, s.failures, s.silence = "", 0, 0
 	case e.Action == "RESET": // its worker died while the job was handed to it
 		s.holder = ""
 	default:

@@ -24,6 +24,7 @@ type jobsPart struct {
 	mu        sync.Mutex
 	made      map[int64]bool
 	completed map[int64]string // by job id, the worker that received a confirmation of completing the job
+	charged   map[int64]string // by job id, the result of its step, as a worker was told
 }
 
 const workerProcesses = 5 // with ten workers each
@@ -45,7 +46,7 @@ func (j *jobsPart) faults() []fault {
 
 func (j *jobsPart) start() {
 	j.found = newJobsFindings()
-	j.made, j.completed = map[int64]bool{}, map[int64]string{}
+	j.made, j.completed, j.charged = map[int64]bool{}, map[int64]string{}, map[int64]string{}
 	address := fmt.Sprintf("127.0.0.1:%d", testdir.FreePort(j.t))
 	j.api = newAPI("http://" + address)
 	j.t.Cleanup(j.api.http.CloseIdleConnections)
@@ -89,6 +90,10 @@ func (j *jobsPart) publisher() func(context.Context) {
 func (j *jobsPart) note(line string) {
 	var id int64
 	var worker string
+	if _, err := fmt.Sscanf(line, "step %d %s", &id, &worker); err == nil {
+		j.noteStep(id, worker)
+		return
+	}
 	if _, err := fmt.Sscanf(line, "done %d %s", &id, &worker); err != nil {
 		j.t.Error(line)
 		return
@@ -100,6 +105,36 @@ func (j *jobsPart) note(line string) {
 	}
 	j.completed[id] = worker
 	j.record.done.Add(1)
+}
+
+// noteStep records the result of a step that a worker was told.
+func (j *jobsPart) noteStep(id int64, result string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if before := j.charged[id]; before != "" && before != result {
+		j.found.report(doubled, "the step of job %d has the results %s and %s", id, before, result)
+	}
+	j.charged[id] = result
+}
+
+// checkStep compares the step of a job that is saved with the result that workers were told.
+func (j *jobsPart) checkStep(id int64) {
+	want := j.charged[id]
+	if want == "" {
+		return
+	}
+	var told struct {
+		Steps []struct{ Name, Result string }
+	}
+	status, answer := j.api.call(j.t.Context(), "GET", fmt.Sprintf("/events/%d/steps", id), "", nil)
+	if status == 200 && json.Unmarshal(answer, &told) == nil {
+		for _, s := range told.Steps {
+			if s.Name == step && s.Result == want {
+				return
+			}
+		}
+	}
+	j.found.report(lost, "the step of job %d had the result %s, and now: %d %s", id, want, status, answer)
 }
 
 func (j *jobsPart) left() ([]string, error) {
@@ -129,11 +164,12 @@ func (j *jobsPart) check() (string, *findings) {
 			continue
 		}
 		told.check(j.found, j.completed[id])
+		j.checkStep(id)
 		ends[told.Status]++
 		for _, e := range told.Logs {
 			entries[strings.ToLower(e.Action)]++
 		}
 	}
-	return fmt.Sprintf("%d jobs, %d completed, %d failed; picked %d times, expired %d, reset %d, failed attempts %d",
-		len(j.made), ends["COMPLETED"], ends["FAILED"], entries["picked"], entries["expired"], entries["reset"], entries["failed"]), j.found
+	return fmt.Sprintf("%d jobs, %d completed, %d failed; picked %d times, expired %d, reset %d, slept %d, failed attempts %d; %d steps",
+		len(j.made), ends["COMPLETED"], ends["FAILED"], entries["picked"], entries["expired"], entries["reset"], entries["snoozed"], entries["failed"], len(j.charged)), j.found
 }

@@ -38,7 +38,7 @@ func beServer(ctx context.Context, s setup) error {
 const workersOfAProcess = 10
 
 // beWorkers runs workers until it is killed. It prints a line for each confirmed
-// completion of a job, and for each unexpected answer.
+// completion of a job, for each result of a step, and for each unexpected answer.
 func beWorkers(ctx context.Context, s setup) error {
 	api := newAPI(s.Server)
 	var all sync.WaitGroup
@@ -54,8 +54,8 @@ func beWorkers(ctx context.Context, s setup) error {
 	return nil
 }
 
-// jobWorker takes one job after the other, and completes, fails, delays or abandons
-// it.
+// jobWorker takes one job after the other, saves a step of it, and completes, fails, delays
+// or abandons it, or lets it sleep.
 type jobWorker struct {
 	*api
 	id  string
@@ -63,8 +63,9 @@ type jobWorker struct {
 }
 
 type takenJob struct {
-	ID      int64 `json:"id"`
-	Attempt int   `json:"attempt"`
+	ID      int64             `json:"id"`
+	Attempt int               `json:"attempt"`
+	Steps   map[string]string `json:"steps"`
 }
 
 func (w *jobWorker) once(ctx context.Context) {
@@ -75,6 +76,7 @@ func (w *jobWorker) once(ctx context.Context) {
 	if w.rng.IntN(2) == 0 {
 		w.report(ctx, job, "start", nil)
 	}
+	w.charge(ctx, job)
 	switch dice := w.rng.IntN(100); {
 	case dice < 6: // abandon the job
 	case dice < 12: // answer after the deadline
@@ -86,6 +88,11 @@ func (w *jobWorker) once(ctx context.Context) {
 			w.report(ctx, job, "heartbeat", map[string]any{"lease_seconds": 1, "progress": dice})
 		}
 		w.complete(ctx, job)
+	case dice < 24:
+		var nap struct{ Over bool }
+		if status, answer := w.report(ctx, job, "sleep", map[string]any{"name": "nap", "sleep_for": "50ms"}); status == 200 && json.Unmarshal(answer, &nap) == nil && nap.Over {
+			w.complete(ctx, job)
+		}
 	case dice < 38:
 		w.report(ctx, job, "fail", map[string]any{"error_message": "no", "retry_in": w.rng.Float64() / 5, "permanent": dice == 37})
 	default:
@@ -93,6 +100,24 @@ func (w *jobWorker) once(ctx context.Context) {
 		w.complete(ctx, job)
 	}
 }
+
+// charge makes a step of the job, unless an earlier attempt has saved it.
+func (w *jobWorker) charge(ctx context.Context, job takenJob) {
+	saved := struct{ Result string }{job.Steps[step]}
+	if saved.Result == "" {
+		charge := fmt.Sprintf("%s-%d", w.id, job.Attempt)
+		status, answer := w.report(ctx, job, "steps", map[string]any{"name": step, "result": charge})
+		if status != 200 {
+			return
+		} else if err := json.Unmarshal(answer, &saved); err != nil {
+			fmt.Printf("wrong: step of job %d: %s\n", job.ID, answer)
+		}
+	}
+	fmt.Println("step", job.ID, saved.Result)
+}
+
+// step is the name of the one step that jobs have, beside a sleep.
+const step = "charge"
 
 func (w *jobWorker) take(ctx context.Context) (job takenJob, ok bool) {
 	var tags []string
@@ -111,7 +136,7 @@ func (w *jobWorker) take(ctx context.Context) (job takenJob, ok bool) {
 }
 
 func (w *jobWorker) complete(ctx context.Context, job takenJob) {
-	if w.report(ctx, job, "complete", map[string]any{"status_code": 200, "execution_time_ms": 1}) == 200 {
+	if status, _ := w.report(ctx, job, "complete", map[string]any{"status_code": 200, "execution_time_ms": 1}); status == 200 {
 		fmt.Println("done", job.ID, w.id)
 	}
 	if w.rng.IntN(5) == 0 {
@@ -120,7 +145,7 @@ func (w *jobWorker) complete(ctx context.Context, job takenJob) {
 }
 
 // report sends a report about a job. Any report may be repeated.
-func (w *jobWorker) report(ctx context.Context, job takenJob, action string, fields map[string]any) (status int) {
+func (w *jobWorker) report(ctx context.Context, job takenJob, action string, fields map[string]any) (status int, answer []byte) {
 	body := map[string]any{"worker_id": w.id}
 	if w.rng.IntN(2) == 0 {
 		body["attempt"] = job.Attempt
@@ -128,14 +153,14 @@ func (w *jobWorker) report(ctx context.Context, job takenJob, action string, fie
 	for name, value := range fields {
 		body[name] = value
 	}
-	status, answer := w.call(ctx, "POST", fmt.Sprintf("/events/%d/%s", job.ID, action), "", body)
+	status, answer = w.call(ctx, "POST", fmt.Sprintf("/events/%d/%s", job.ID, action), "", body)
 	switch {
 	case status == 200 || status == 409:
 	case status == 400 && action == "fail" && strings.Contains(string(answer), "Max retries exceeded"):
 	default:
 		fmt.Printf("wrong: %s of job %d: %d %s\n", action, job.ID, status, answer)
 	}
-	return status
+	return status, answer
 }
 
 // api is the HTTP interface of a server that may be killed.

@@ -40,7 +40,7 @@ func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
 type upkeep struct {
 	db              pg.DB
 	together, alone time.Duration // deadlines
-	apart           bool          // a part took too long in the last call
+	apart           bool          // the last call took longer than all parts together may
 }
 
 // tended is the report of posthorn.tend.
@@ -64,16 +64,18 @@ func (u *upkeep) tendApart(ctx context.Context) (tended, error) {
 	if err != nil {
 		return tended{}, err
 	}
-	u.apart = false
+	began := time.Now()
 	all := tended{map[string]string{}}
 	for _, part := range parts {
 		t, err := pg.Value[tended](pg.Within(ctx, u.alone), u.db, "tend "+part, "select posthorn.tend_part($1)", part)
-		if err != nil {
-			u.apart = u.apart || pg.IsOutOfTime(err)
+		if pg.IsUnreachable(err) && !pg.IsOutOfTime(err) {
+			return tended{}, err
+		} else if err != nil {
 			all.Errors[part] = err.Error()
 		}
 		maps.Copy(all.Errors, t.Errors)
 	}
+	u.apart = time.Since(began) > u.together
 	return all, nil
 }
 

@@ -1,13 +1,17 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/worker"
@@ -30,6 +34,7 @@ type Job struct {
 	result json.RawMessage
 	steps  map[string]json.RawMessage // that earlier attempts saved; nil before they are decoded
 	named  map[string]bool            // the steps and sleeps of this attempt
+	fresh  int                        // those of them that no earlier attempt has saved
 }
 
 // begin notes that a handler has the job.
@@ -103,37 +108,49 @@ func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 }
 
 // Recall begins a step: it returns the result that an earlier attempt has saved, if one has. It
-// fails if this attempt has used the name before.
+// fails if a result under this name could not be saved.
 func (j *Job) Recall(name string) (result json.RawMessage, saved bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.use(name); err != nil {
-		return nil, false, err
-	}
 	if j.steps == nil && len(j.Steps) > 0 {
 		if err := json.Unmarshal(j.Steps, &j.steps); err != nil {
 			return nil, false, fmt.Errorf("steps of job %d: %w", j.ID, err)
 		}
 	}
+	if err := j.use(name); err != nil {
+		return nil, false, err
+	}
 	result, saved = j.steps[name]
 	return result, saved, nil
 }
 
+// mostSteps is how many steps and sleeps a job may have.
+const mostSteps = 1000
+
 // use notes the name of a step or a sleep. The caller holds the lock.
 func (j *Job) use(name string) error {
-	if j.named[name] {
+	_, saved := j.steps[name]
+	switch {
+	case j.named[name]:
 		return pg.Invalid(fmt.Sprintf("job %d has used the name %q before in this attempt", j.ID, name),
-			"Each step and each sleep of a job needs a name of its own. In a loop, put the number of the round into it.")
+			"Each step and each sleep of a job needs a name of its own. In a loop, put the number of the round into it; to repeat an effect, do so within its step.")
+	case name == "" || len(name) > 255 || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return pg.Invalid(fmt.Sprintf("%.100q is no name of a step", name), "Use a few words that say what it does, such as charge.")
+	case !saved && len(j.steps)+j.fresh >= mostSteps:
+		return pg.Invalid(fmt.Sprintf("job %d has %d steps already", j.ID, mostSteps),
+			"Let a step do more, for instance 1,000 rows rather than one, and report the rest as progress.")
 	}
 	if j.named == nil {
 		j.named = map[string]bool{}
 	}
-	j.named[name] = true
+	if j.named[name] = true; !saved {
+		j.fresh++
+	}
 	return nil
 }
 
 // SaveStep saves the result of a step, in a transaction of the caller if there is one. It fails with
-// [pg.ErrLeaseLost] if the job was taken away.
+// [pg.ErrLeaseLost] if the attempt has ended.
 func (j *Job) SaveStep(ctx context.Context, tx pg.DB, name string, result json.RawMessage) error {
 	if tx != nil {
 		_, err := pg.SaveStep(ctx, tx, j.fence(), name, result)
@@ -146,7 +163,7 @@ func (j *Job) SaveStep(ctx context.Context, tx pg.DB, name string, result json.R
 }
 
 // Sleep ends the attempt, unless the sleep with this name is over. The job goes on after d. The
-// error then tells the handler to return.
+// error then tells the handler to return, and the context of the job ends.
 func (j *Job) Sleep(ctx context.Context, name string, d time.Duration) error {
 	j.mu.Lock()
 	err := j.use(name)
@@ -154,27 +171,38 @@ func (j *Job) Sleep(ctx context.Context, name string, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	var until *time.Time
-	err = j.report(ctx, func(ctx context.Context) (asleep bool, err error) {
-		until, err = pg.SleepJob(ctx, j.kind.Pool, j.fence(), name, min(max(d, 0), longest))
-		return until != nil, err
+	var asleep error
+	err = j.report(ctx, func(ctx context.Context) (over bool, err error) {
+		until, err := pg.SleepJob(ctx, j.kind.Pool, j.fence(), name, min(max(d, 0), longest))
+		if err == nil && until != nil {
+			asleep = &worker.ReleaseError{After: d, Err: fmt.Errorf("job %d sleeps until %s", j.ID, until.UTC().Format(time.RFC3339))}
+			j.mu.Lock()
+			j.asleep = true
+			j.mu.Unlock()
+			j.Gone(asleep)
+		}
+		return asleep != nil, err
 	})
-	if err != nil || until == nil {
-		return err
-	}
-	j.mu.Lock()
-	j.asleep = true
-	j.mu.Unlock()
-	return &worker.ReleaseError{After: d, Err: fmt.Errorf("job %d sleeps until %s", j.ID, until.UTC().Format(time.RFC3339))}
+	return cmp.Or(asleep, err)
 }
 
-// report calls a function that reports on the job, and repeats it after temporary errors while ctx
-// goes on. The function tells whether the attempt has ended.
+// report calls a function that reports on the job, also when ctx has ended by now, and repeats it after
+// temporary errors while the job may be held. The function tells whether it has ended the attempt.
+// report fails with [pg.ErrLeaseLost] if the attempt had ended before, or may have.
 func (j *Job) report(ctx context.Context, call func(ctx context.Context) (over bool, err error)) error {
+	ctx, cancel := worker.Outlast(ctx, j.kind.LeaseFor)
+	defer cancel()
 	err := j.kind.settling.Do(ctx, func(ctx context.Context) error {
-		return j.Settle(func() (bool, error) { return call(ctx) })
+		err := fmt.Errorf("the attempt at job %d has ended: %w", j.ID, pg.ErrLeaseLost) // unless the call is made
+		_ = j.Settle(func() (over bool, _ error) {
+			over, err = call(ctx)
+			return over, err
+		})
+		return err
 	})
-	j.kind.reportLost(j, err)
+	if !j.sleeps() {
+		j.kind.reportLost(j, err)
+	}
 	return err
 }
 
@@ -225,7 +253,7 @@ func (k *kind) snooze(work context.Context, j *Job, request *worker.ReleaseError
 }
 
 // longest is the longest delay of a retry or a snooze.
-const longest = 10 * 365 * 24 * time.Hour
+const longest = 3600 * 24 * time.Hour // the 10 years of Postgres, whose months have 30 days
 
 // failureOf returns the failure that the database records for a handler's error.
 func failureOf(err error) pg.JobFailure {

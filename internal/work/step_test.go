@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,6 +160,64 @@ func TestSleepingJobHasNotFailed(t *testing.T) {
 	stop()
 	if said := log.String(); strings.Contains(said, "failed") || strings.Contains(said, "lost") {
 		t.Errorf("the log says:\n%s", said)
+	}
+}
+
+// A step whose result cannot be saved is not made again in vain.
+func TestStepThatCannotBeSavedIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var calls atomic.Int32
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		_, err := posthorn.Step(ctx, job, job.Title, func(context.Context) (string, error) {
+			calls.Add(1)
+			return strings.Repeat("x", 1<<16), nil
+		})
+		return err
+	})
+	w.Start()
+	ids := w.enqueue(posthorn.NewJob{Title: "large", Tags: mail, RetryDelays: []time.Duration{0}})
+	w.status(ids[0], "FAILED")
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the step was made %d times", n)
+	}
+}
+
+// A step that was made is saved, although the time of its handler is over by then.
+func TestStepIsSavedInTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		ctx, cancel := context.WithCancel(ctx)
+		_, err := posthorn.Step(ctx, job, "charge", func(context.Context) (int, error) {
+			cancel()
+			return 7, nil
+		})
+		return err
+	})
+	w.Start()
+	w.status(w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail, MaxRetries: posthorn.NoRetries})[0], "COMPLETED")
+}
+
+// Behind a sleep, a handler that goes on all the same makes no step that could not be saved.
+func TestNothingIsSavedBehindASleep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	errs := make(chan error, 2)
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		_ = job.Sleep(ctx, "nap", 24*time.Hour)
+		errs <- context.Cause(ctx)
+		_, err := posthorn.Step(context.WithoutCancel(ctx), job, "charge", func(context.Context) (int, error) { return 7, nil })
+		errs <- err
+		return nil
+	})
+	w.Start()
+	w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail})
+	if err := <-errs; err == nil || !strings.Contains(err.Error(), "sleeps until") {
+		t.Errorf("the context ended with %v", err)
+	}
+	if err := <-errs; !errors.Is(err, posthorn.ErrLeaseLost) {
+		t.Errorf("the step: %v", err)
 	}
 }
 

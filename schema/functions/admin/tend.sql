@@ -32,26 +32,32 @@ as $$
 declare
   n bigint;
 begin
-  if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext(part)) then
-    return jsonb_build_object(part, 'busy');
+  if (part = any (posthorn.upkeep_parts())) is not true then
+    raise exception 'upkeep has no part %', coalesce(part, 'null')
+      using errcode = 'PH004', hint = 'Its parts: ' || array_to_string(posthorn.upkeep_parts(), ', ');
   end if;
-  case part
-    when 'tick' then n := posthorn.tick();
-    when 'notice_restore' then n := posthorn.notice_restore();
-    when 'deliver_delayed' then n := posthorn.deliver_delayed();
-    when 'fire_schedules' then n := posthorn.fire_schedules();
-    when 'promote_jobs' then n := posthorn.promote_jobs();
-    when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
-    when 'catch_up' then n := posthorn.catch_up();
-    when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
-    when 'sample' then n := posthorn.sample();
-    when 'merge_streams' then n := posthorn.merge_streams();
-    when 'sweep' then n := posthorn.sweep();
-    when 'maintain_events_table_if_due' then n := posthorn.maintain_events_table_if_due();
-  end case;
-  return jsonb_build_object(part, n);
-exception when others then
-  return jsonb_build_object(part, null, 'errors', jsonb_build_object(part, sqlerrm));
+  begin
+    if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext(part)) then
+      return jsonb_build_object(part, 'busy');
+    end if;
+    case part
+      when 'tick' then n := posthorn.tick();
+      when 'notice_restore' then n := posthorn.notice_restore();
+      when 'deliver_delayed' then n := posthorn.deliver_delayed();
+      when 'fire_schedules' then n := posthorn.fire_schedules();
+      when 'promote_jobs' then n := posthorn.promote_jobs();
+      when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
+      when 'catch_up' then n := posthorn.catch_up();
+      when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
+      when 'sample' then n := posthorn.sample();
+      when 'merge_streams' then n := posthorn.merge_streams();
+      when 'sweep' then n := posthorn.sweep();
+      when 'maintain_events_table_if_due' then n := posthorn.maintain_events_table_if_due();
+    end case;
+    return jsonb_build_object(part, n);
+  exception when others then
+    return jsonb_build_object(part, null, 'errors', jsonb_build_object(part, sqlerrm));
+  end;
 end $$;
 comment on function posthorn.tend_part(text) is
   'consumer: Does one part of tend alone, and reports it: for when all parts together take too long.';

@@ -112,7 +112,9 @@ begin
   if (parent in ('enqueued_jobs', 'finished_jobs', 'saved_steps', 'job_log_entries')) is not true then
     raise exception 'parent must be enqueued_jobs, finished_jobs, saved_steps or job_log_entries' using errcode = 'PH004';
   end if;
-  if to_regclass(format('posthorn.%I', name)) is not null then
+  if to_regclass(format('posthorn.%I', name)) is not null
+    or parent in ('finished_jobs', 'saved_steps') and to_regclass(format('posthorn.enqueued_jobs_%s', to_char(month, 'YYYYMM'))) is null
+  then
     return false;
   end if;
   execute format('lock table posthorn.%I in access exclusive mode', parent);

@@ -50,6 +50,7 @@ begin
   delete from posthorn.waiting_jobs w where w.due_at = tried.due_at and w.job = tried.job
   returning w.job, w.namespace_id, w.month, tried.attempt into held.job, held.namespace_id, held.month, held.attempt;
   if found then
+    update posthorn.saved_steps s set wakes_at = at where s.job = tried.job and s.wakes_at > at; -- a sleep ends
     update posthorn.retried_jobs s set due_at = at, next_retry_at = null, expiries = 0, updated_at = at
     where s.job = tried.job;
   end if;

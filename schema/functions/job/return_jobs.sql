@@ -72,7 +72,8 @@ begin
 end $$;
 
 -- Makes jobs ready again whose lease has passed, in their old places. A job whose workers fall silent again and again
--- would take them all down in turn. So it fails after as many times as it may be retried, and three at least.
+-- would take them all down in turn. So it fails after as many times as it may be retried, and three at least. An attempt
+-- that has saved a step begins the count anew.
 create or replace function posthorn.expire_jobs(at timestamptz default null, max_jobs int default 1000)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -101,7 +102,8 @@ begin
   perform posthorn.end_attempts(lost, at);
   insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, created_at)
   select l.job, l.worker, 'EXPIRED', l.attempt, at from unnest(lost) l;
-  update posthorn.retried_jobs s set expiries = s.expiries + 1 where s.job = any (array(select l.job from unnest(lost) l));
+  update posthorn.retried_jobs s set expiries = case when posthorn.has_gone_on(s.job, s.attempt) then 0 else s.expiries end + 1
+  where s.job = any (array(select l.job from unnest(lost) l));
   with failed as (
     insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, retry_count, error_message, created_at)
     select l.job, l.worker, 'FAILED', l.attempt, s.retry_count,

@@ -8,18 +8,26 @@ create or replace function posthorn.save_step(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
+declare
+  step posthorn.saved_steps;
 begin
   if octet_length(save_step.result::text) > 65536 then
     raise exception 'the result of step % is longer than 65536 bytes', save_step.name
       using errcode = 'PH004', hint = 'Put large data in a table of yours, and its key in the result.';
   end if;
   perform posthorn.check_message('step', null, coalesce(save_step.result, '{}'), '{}', null);
-  return (posthorn.add_step(save_step.job, save_step.worker, save_step.name, save_step.result, null, save_step.attempt, save_step.namespace)).result;
+  step := posthorn.add_step(save_step.job, save_step.worker, save_step.name, save_step.result, null, save_step.attempt, save_step.namespace);
+  if step.wakes_at is not null then
+    raise exception 'step % of job % is a sleep', save_step.name, save_step.job
+      using errcode = 'PH002', hint = 'Each step and each sleep of a job needs a name of its own.';
+  end if;
+  return step.result;
 end $$;
 comment on function posthorn.save_step(bigint, text, text, json, int, text) is
   'consumer: Saves the result of a step of a job that a worker has, in the caller''s transaction. A step has one result: if it is saved already, nothing changes. Returns the result that the step has.';
 
--- A sleep is a step whose result is the time when it ends.
+-- A sleep is a step whose result is the time when it ends. Behind it the job has all its retries again: it may run for
+-- years, and what went wrong long ago says nothing of now.
 create or replace function posthorn.sleep_job(
   job bigint, worker text, name text, sleep_for interval, attempt int default null, namespace text default null
 ) returns timestamptz language plpgsql security definer
@@ -30,6 +38,13 @@ declare
   at constant timestamptz := posthorn.now();
   step posthorn.saved_steps;
 begin
+  if not exists (
+    select from posthorn.running_jobs r
+    where r.job = sleep_job.job and r.worker = sleep_job.worker and (sleep_job.attempt is null or r.attempt = sleep_job.attempt))
+  then
+    return posthorn.repeated_sleep(sleep_job.job, sleep_job.worker, sleep_job.name, sleep_job.attempt, sleep_job.namespace);
+  end if;
+  perform posthorn.hold_job(sleep_job.job, sleep_job.worker, sleep_job.attempt, sleep_job.namespace);
   if (sleep_job.sleep_for between '0' and '10 years') is not true then
     raise exception 'sleep_for must be a period from 0 to 10 years'
       using errcode = 'PH004', hint = 'It is the time until the job goes on, such as 1 day.';
@@ -42,20 +57,40 @@ begin
   elsif step.wakes_at <= at then
     return null;
   end if;
-  perform posthorn.snooze_job(sleep_job.job, sleep_job.worker, step.wakes_at - at, sleep_job.attempt, 'sleeps: ' || sleep_job.name, sleep_job.namespace);
+  perform posthorn.snooze_job(sleep_job.job, sleep_job.worker,
+    least(make_interval(secs => extract(epoch from step.wakes_at - at)::float8), interval '3600 days'), -- the longest snooze; it sleeps again then
+    sleep_job.attempt, 'sleeps: ' || sleep_job.name, sleep_job.namespace);
+  update posthorn.retried_jobs s set retry_count = 0, expiries = 0 where s.job = sleep_job.job;
   return step.wakes_at;
 end $$;
 comment on function posthorn.sleep_job(bigint, text, text, interval, int, text) is
   'consumer: Ends the attempt of a worker at a job without a failure, and lets the job go on after sleep_for; returns when. Null: the sleep with this name is over, and the attempt goes on.';
+
+-- When an attempt wakes that has ended with a sleep, for a worker that did not get the answer; an error if it has not
+-- ended so.
+create or replace function posthorn.repeated_sleep(job_id bigint, holder text, step_name text, attempt_no int, namespace text)
+returns timestamptz language plpgsql stable as $$
+declare
+  report posthorn.job_report := posthorn.recorded(job_id, holder, 'SNOOZED', attempt_no, namespace);
+  step posthorn.saved_steps;
+begin
+  select s.* into step from posthorn.saved_steps s where s.job = job_id and s.name = step_name;
+  if step.wakes_at is null then
+    perform posthorn.recorded(job_id, holder, '', attempt_no, namespace); -- raises
+  end if;
+  return step.wakes_at;
+end $$;
 
 -- Saves a step unless it is saved already, and returns it.
 create or replace function posthorn.add_step(job_id bigint, holder text, step_name text, value json, wake_time timestamptz, attempt_no int, namespace text)
 returns posthorn.saved_steps language plpgsql as $$
 declare
   most constant int := 1000;
+  most_bytes constant int := 4194304;  -- as they are stored: a claim brings all of them
   held posthorn.running_jobs;
   step posthorn.saved_steps;
   saved int;
+  bytes bigint;
 begin
   perform posthorn.check_name(step_name, 'the name of a step', 'Use a few words that say what it does, such as "charge".');
   perform posthorn.commit_firmly();
@@ -66,19 +101,23 @@ begin
   if not found then
     perform posthorn.recorded(job_id, holder, '', attempt_no, namespace); -- raises
   end if;
-  select count(*) into saved from posthorn.saved_steps s where s.job = held.job and s.month = held.month;
+  select count(*), coalesce(sum(pg_column_size(s.result)), 0) into saved, bytes
+  from posthorn.saved_steps s where s.job = held.job and s.month = held.month;
   insert into posthorn.saved_steps as s (job, name, month, n, attempt, saved_at, wakes_at, result)
   select held.job, step_name, held.month, saved + 1, held.attempt, posthorn.now(), wake_time, value
-  where saved < most
+  where saved < most and bytes + coalesce(pg_column_size(value), 0) <= most_bytes
   on conflict do nothing
   returning s.* into step;
   if found then
     return step;
   end if;
   select s.* into step from posthorn.saved_steps s where s.job = held.job and s.month = held.month and s.name = step_name;
-  if not found then
+  if not found and saved >= most then
     raise exception 'job % has % steps already', held.job, most
       using errcode = 'PH004', hint = 'Let a step do more, for instance 1,000 rows rather than one, and report the rest as progress.';
+  elsif not found then
+    raise exception 'the results of the steps of job % are larger than % bytes', held.job, most_bytes
+      using errcode = 'PH004', hint = 'Put large data in a table of yours, and its key in the result.';
   end if;
   return step;
 end $$;
@@ -96,6 +135,13 @@ begin
 end $$;
 comment on function posthorn.job_steps(bigint, text) is
   'consumer: The steps of a job that are saved, in order. wakes_at: it is a sleep, until then.';
+
+-- Whether an attempt has saved a step.
+create or replace function posthorn.has_gone_on(job_id bigint, attempt_no int)
+returns boolean language plpgsql stable as $$
+begin
+  return exists (select from posthorn.saved_steps s where s.job = job_id and s.attempt = attempt_no);
+end $$;
 
 -- The results of the steps of a job by their names, for a claim.
 create or replace function posthorn.step_results(job bigint, first_month date, last_month date)

@@ -221,7 +221,7 @@ func StepTx[T any](ctx context.Context, job Job, name string, f func(ctx context
 		if err != nil {
 			return nil, err
 		}
-		defer tx.Rollback(context.WithoutCancel(ctx)) // without effect after the commit
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // without effect after the commit
 		value, err := f(ctx, worker.HoldTx(tx))
 		if err != nil {
 			return nil, err

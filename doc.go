@@ -50,8 +50,8 @@
 //
 // [Client.Enqueue] writes a job in your transaction: work for exactly one worker, which
 // finds it by tags. [Client.Work] and [WorkOn] register handlers of jobs. [Job.Complete]
-// completes a job in the transaction of its effect. [Client.Schedule] publishes an event
-// at the times of a cron expression.
+// completes a job in the transaction of its effect, and [Client.WorkBatchTx] many jobs in one
+// transaction. [Client.Schedule] publishes an event at the times of a cron expression.
 //
 // # Reading, projections and brokers
 //

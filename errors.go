@@ -62,15 +62,29 @@ func Snooze(d time.Duration) error {
 // others have succeeded. It maps the ID of each failed event to its error.
 type EventErrors map[int64]error
 
-func (e EventErrors) Error() string {
-	for id, err := range e {
-		return fmt.Sprintf("%d events of the batch failed, event %d among them: %v", len(e), id, err)
-	}
-	return "no event of the batch failed"
-}
+func (e EventErrors) Error() string { return describeSome("event", e) }
 
 // Failures returns the error of each failed event, by its ID.
 func (e EventErrors) Failures() map[int64]error { return e }
+
+// JobErrors is the error of a batch in which some jobs have failed and all others are
+// complete. It maps the ID of each failed job to its error, which may be one of
+// [Permanent], [RetryAfter] or [Snooze]. It must not name jobs that are not in the batch.
+type JobErrors map[int64]error
+
+func (e JobErrors) Error() string { return describeSome("job", e) }
+
+// FailedJobs returns the error of each failed job, by its ID.
+func (e JobErrors) FailedJobs() map[int64]error { return e }
+
+// describeSome returns the text of an error of a batch: how many things failed, and one of
+// their errors.
+func describeSome(thing string, failed map[int64]error) string {
+	for id, err := range failed {
+		return fmt.Sprintf("%d %ss of the batch failed, %s %d among them: %v", len(failed), thing, thing, id, err)
+	}
+	return fmt.Sprintf("no %s of the batch failed", thing)
+}
 
 // Hint returns advice on how to correct an error, or "" if the error has none.
 func Hint(err error) string {

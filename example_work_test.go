@@ -127,6 +127,17 @@ func ExampleJob_Complete() {
 	})
 }
 
+func ExampleClient_WorkBatchTx() {
+	ph.WorkBatchTx([]string{"billing"}, posthorn.WorkConfig{}, func(ctx context.Context, tx pgx.Tx, jobs []posthorn.Job) error {
+		ids := make([]int64, len(jobs))
+		for i, job := range jobs {
+			ids[i] = job.ID
+		}
+		_, err := tx.Exec(ctx, "insert into invoices (job) select unnest($1::bigint[])", ids)
+		return err
+	})
+}
+
 func ExampleClient_Admin_job() {
 	http.HandleFunc("GET /reports/{id}", func(w http.ResponseWriter, r *http.Request) {
 		var id int64 // from the path

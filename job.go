@@ -290,19 +290,21 @@ func (j Job) Sleep(ctx context.Context, name string, d time.Duration) error {
 // WorkConfig configures a job handler in this process. The zero value is a sound
 // default.
 type WorkConfig struct {
-	// Concurrency bounds the handlers that run at once in this process. Default: 10.
+	// Concurrency bounds the handlers, or batches, that run at once in this process.
+	// Default: 10.
 	Concurrency int
 	// BatchSize bounds how many short jobs are taken in one call. Long jobs are taken
-	// one by one. Default: 1000.
+	// one by one. With [Client.WorkBatch] and [Client.WorkBatchTx], it bounds the jobs
+	// that a handler gets at once, however long they take. Default: 1000.
 	BatchSize int
 	// LeaseFor is how long the jobs of a process that has died wait for another worker.
 	// Leases are extended while handlers run, so jobs may take longer. A shorter lease
 	// recovers sooner; a longer one survives a longer outage of the database without
 	// repeating jobs. Default: one minute.
 	LeaseFor time.Duration
-	// Timeout of one attempt. Then the handler's context ends, and the handler should
-	// return: with an error the attempt has failed, with nil the job is complete.
-	// Negative for none. Default: one hour.
+	// Timeout of one attempt, or of one batch. Then the handler's context ends, and the
+	// handler should return: with an error the attempt has failed, with nil the job is
+	// complete. Negative for none. Default: one hour.
 	Timeout time.Duration
 }
 
@@ -332,13 +334,19 @@ type JobHandler func(ctx context.Context, job Job) error
 // Leases are extended while handlers run. The job log has an entry for the start of an
 // attempt only if the attempt takes longer than a second.
 func (c *Client) Work(tags []string, config WorkConfig, handler JobHandler) {
+	w := &jobWorker{}
+	if handler != nil {
+		w.handle = func(ctx context.Context, _ pgx.Tx, jobs []*work.Job) error { return handler(ctx, c.job(jobs[0])) }
+	}
+	c.work(tags, config, w)
+}
+
+func (c *Client) work(tags []string, config WorkConfig, w *jobWorker) {
 	label := "jobs without tags"
 	if len(tags) > 0 {
 		label = "jobs tagged " + strings.Join(tags, ", ")
 	}
-	w := &jobWorker{
-		tags: slices.Clone(tags), config: config.withDefaults(), handler: handler, jobMetrics: c.telemetry.Jobs(label),
-	}
+	w.tags, w.config, w.jobMetrics = slices.Clone(tags), config.withDefaults(), c.telemetry.Jobs(label)
 	w.registration = registration{client: c, label: label, metrics: w.jobMetrics.Group, err: w.check()}
 	c.register(w)
 }
@@ -359,18 +367,21 @@ func WorkOn[T any](c *Client, tags []string, config WorkConfig, handler func(ctx
 	})
 }
 
-// jobWorker is a handler of jobs that [Client.Work] has registered.
+// jobWorker is a registered handler of jobs, or of batches of jobs.
 type jobWorker struct {
 	registration
 	tags       []string
 	config     WorkConfig
-	handler    JobHandler
 	jobMetrics *observe.Jobs
+
+	handle       func(ctx context.Context, tx pgx.Tx, jobs []*work.Job) error
+	batches      bool
+	transactions *worker.Transactions
 }
 
 func (w *jobWorker) check() error {
 	switch c := w.config; {
-	case w.handler == nil:
+	case w.handle == nil:
 		return invalid("the handler is nil", "Give a function.")
 	case c.Concurrency < 0 || c.Concurrency > 10_000:
 		return invalid("Concurrency must be from 1 to 10000", "Leave it out for 10.")
@@ -396,16 +407,17 @@ func (w *jobWorker) run(ctx, stop context.Context) error {
 func (w *jobWorker) engine() work.Config {
 	c := w.client
 	return work.Config{
-		Pool: c.control, Queues: c.queues, Namespace: c.namespace, Worker: c.config.NodeID, Tags: w.tags, Handle: w.handle,
+		Pool: c.control, Queues: c.queues, Namespace: c.namespace, Worker: c.config.NodeID, Tags: w.tags,
+		Handle: w.handle, Batches: w.batches, Transactions: w.transactions,
 		Concurrency: w.config.Concurrency, BatchSize: w.config.BatchSize, LeaseFor: w.config.LeaseFor,
 		Timeout: max(w.config.Timeout, 0), Log: c.log, Observe: w.jobMetrics,
 	}
 }
 
-func (w *jobWorker) handle(ctx context.Context, j *work.Job) error {
-	return w.handler(ctx, Job{
+func (c *Client) job(j *work.Job) Job {
+	return Job{
 		ID: j.ID, Attempt: j.Attempt, Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: j.Payload,
 		Metadata: j.Metadata, Priority: j.Priority, RetryCount: j.RetryCount, MaxRetries: j.MaxRetries,
-		RunAt: j.RunAt, CreatedAt: j.CreatedAt, LastProgress: j.ClaimedJob.Progress, attempt: clientAttempt{j, w.client.pool},
-	})
+		RunAt: j.RunAt, CreatedAt: j.CreatedAt, LastProgress: j.ClaimedJob.Progress, attempt: clientAttempt{j, c.pool},
+	}
 }

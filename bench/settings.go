@@ -25,6 +25,9 @@ func settingsOf(system, task string) []setting {
 		// make it slower.
 		return []setting{{Concurrency: 2, Batch: 1000}, {Concurrency: 4, Batch: 1000}}
 	}
+	if system == batchesSystem {
+		return []setting{{Concurrency: 2, Batch: 1000}, {Concurrency: 10, Batch: 1000}}
+	}
 	// A worker takes up to BatchSize short jobs by one statement, whatever the
 	// concurrency is. Handlers that do nothing gain nothing by more than the default
 	// of 10; handlers that wait do.

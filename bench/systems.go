@@ -31,6 +31,7 @@ type jobSystem struct {
 // processes.
 const (
 	jobsSystem     = "posthorn"
+	batchesSystem  = "batches" // jobs, many in a transaction
 	eventsSystem   = "events"
 	plainSystem    = "events by SQL" // events that are published by plain SQL
 	graphileSystem = "graphile"
@@ -41,7 +42,7 @@ const (
 
 // systemNames are the names of the systems for readers.
 var systemNames = map[string]string{
-	jobsSystem: "Posthorn", eventsSystem: "Posthorn, events", plainSystem: "Posthorn, events by SQL",
+	jobsSystem: "Posthorn", batchesSystem: "Posthorn, WorkBatchTx", eventsSystem: "Posthorn, events", plainSystem: "Posthorn, events by SQL",
 	graphileSystem: "graphile-worker", riverSystem: "River", pgbossSystem: "pg-boss", pgqSystem: "PgQ",
 }
 
@@ -61,7 +62,7 @@ func (b *bench) newSystem(ctx context.Context, name, task string) (*jobSystem, e
 	case eventsSystem, plainSystem:
 		return b.newEvents(ctx, name)
 	}
-	return b.newPosthorn(ctx, task)
+	return b.newPosthorn(ctx, name, task)
 }
 
 // openClient opens a client that is closed before the database is dropped.
@@ -73,7 +74,7 @@ func (d *database) openClient(ctx context.Context) (*posthorn.Client, error) {
 	return ph, err
 }
 
-func (b *bench) newPosthorn(ctx context.Context, task string) (*jobSystem, error) {
+func (b *bench) newPosthorn(ctx context.Context, name, task string) (*jobSystem, error) {
 	d, err := b.newDatabase(ctx)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (b *bench) newPosthorn(ctx context.Context, task string) (*jobSystem, error
 		return err
 	}
 	return &jobSystem{
-		name: jobsSystem, database: d, schemas: []string{"posthorn"},
+		name: name, database: d, schemas: []string{"posthorn"},
 		left:    "(select from posthorn.ready_jobs union all select from posthorn.running_jobs union all select from posthorn.waiting_jobs) j",
 		enqueue: enqueue,
 		one:     func(ctx context.Context, payload string) error { return enqueue(ctx, []string{payload}) },

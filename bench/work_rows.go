@@ -59,6 +59,12 @@ func throughputRows(task, jobs string, processes int, peers ...string) (all []ro
 			ours: "Client.Work", peer: measured,
 		}, 0, jobsSystem, peer))
 	}
+	if task == "insert" {
+		all = append(all, s.row(row{
+			work: fmt.Sprintf("%s, WorkBatchTx, %s, beside Client.Work", jobs, inProcesses(processes)), target: atLeast(1), unit: "/s",
+			ours: "Client.WorkBatchTx, one INSERT for the jobs of a batch", peer: "Client.Work, an INSERT and Job.Complete in a transaction for each job",
+		}, 0, batchesSystem, jobsSystem))
+	}
 	return append(all, s.row(row{
 		work: fmt.Sprintf("events handled as %s, %s, beside River", jobs, inProcesses(processes)),
 		unit: "/s", floor: atLeast(1), chart: on,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,8 +36,13 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 	}
 	w.setting = s
 	leaseFor := time.Duration(s.Lease) * time.Millisecond
-	if w.config.System == jobsSystem {
-		w.client.Work([]string{jobTag}, posthorn.WorkConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor}, w.job)
+	working := posthorn.WorkConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor}
+	switch w.config.System {
+	case jobsSystem:
+		w.client.Work([]string{jobTag}, working, w.job)
+		return nil
+	case batchesSystem:
+		w.client.WorkBatchTx([]string{jobTag}, working, w.batchTx)
 		return nil
 	}
 	g := w.client.Group(jobTag, posthorn.GroupConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor})
@@ -72,6 +78,19 @@ func (w *posthornWorker) job(ctx context.Context, job posthorn.Job) error {
 	})
 	if err == nil {
 		w.done.Add(1)
+	}
+	return err
+}
+
+// batchTx writes the effects of a batch, and counts its jobs before the commit.
+func (w *posthornWorker) batchTx(ctx context.Context, tx pgx.Tx, jobs []posthorn.Job) error {
+	ids, payloads := make([]int64, len(jobs)), make([]json.RawMessage, len(jobs))
+	for i, job := range jobs {
+		ids[i], payloads[i] = job.ID, job.Payload
+	}
+	_, err := tx.Exec(ctx, "insert into bare.effects (event_id, payload) select * from unnest($1::bigint[], $2::json[])", ids, payloads)
+	if err == nil {
+		w.done.Add(int64(len(jobs)))
 	}
 	return err
 }

@@ -434,6 +434,24 @@ func TestSpansOfAJob(t *testing.T) {
 	}
 }
 
+// A batch of jobs has one span, with links to the spans that enqueued its jobs.
+func TestSpanOfABatchOfJobs(t *testing.T) {
+	t.Parallel()
+	o := newObserved(t)
+	o.WorkBatch([]string{"mail"}, posthorn.WorkConfig{Concurrency: 1}, func(context.Context, []posthorn.Job) error { return nil })
+	job := posthorn.NewJob{Title: "a", Tags: []string{"mail"}}
+	if _, err := o.Enqueue(t.Context(), o.Pool(), job, job); err != nil {
+		t.Fatal(err)
+	}
+	posthorntest.Run(t, o.Client)
+	posthorntest.Drain(t, o.Client)
+	enqueued, done := o.only("enqueue"), o.only("process jobs")
+	same(t, "parent", done.Parent().IsValid(), false)
+	same(t, "jobs", attributes(done.Attributes())["messaging.batch.message_count"], "2")
+	same(t, "links", len(done.Links()), 2)
+	same(t, "link", done.Links()[1].SpanContext.SpanID(), enqueued.SpanContext().SpanID())
+}
+
 // A job that is put off has not failed.
 func TestSpanOfASnooze(t *testing.T) {
 	t.Parallel()

@@ -103,7 +103,7 @@ func (g *Group) Handling(ctx context.Context, h *consume.Handler, events []pg.Ev
 	}
 	return g.startSpan(ctx, spanConfig{
 		operation: "process", kind: trace.SpanKindConsumer, attributes: notes.attributes,
-		batch: h.Batch != nil || h.BatchTx != nil, began: time.Now(),
+		batch: h.Batch != nil || h.BatchTx != nil || len(events) > 1, began: time.Now(),
 	}, events)
 }
 

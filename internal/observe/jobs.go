@@ -22,31 +22,34 @@ func (t *Telemetry) Jobs(name string) *Jobs {
 	return j
 }
 
-func asEvent(j *pg.ClaimedJob) pg.Event {
-	return pg.Event{ID: j.ID, Stream: "jobs", Type: j.Title, Payload: j.Payload, Metadata: j.Metadata, Delivery: j.Attempt}
+func asEvents(jobs []*pg.ClaimedJob) []pg.Event {
+	events := make([]pg.Event, len(jobs))
+	for i, j := range jobs {
+		events[i] = pg.Event{ID: j.ID, Stream: "jobs", Type: j.Title, Payload: j.Payload, Metadata: j.Metadata, Delivery: j.Attempt}
+	}
+	return events
 }
 
-// Handling starts a span for a job, as a child of the span that enqueued the job.
-func (j *Jobs) Handling(ctx context.Context, job *pg.ClaimedJob) context.Context {
+// Handling starts a span for a call of a handler. The span of one job is a child of the span
+// that enqueued it; that of several jobs has links to those spans.
+func (j *Jobs) Handling(ctx context.Context, jobs []*pg.ClaimedJob) context.Context {
 	j.Group.Took(pg.Lease{})
-	if j.Group.noSDK.Load() { // asEvent copies much
+	if j.Group.noSDK.Load() { // asEvents copies much
 		return ctx
 	}
-	return j.Group.Handling(ctx, j.handler, []pg.Event{asEvent(job)})
+	return j.Group.Handling(ctx, j.handler, asEvents(jobs))
 }
 
-// Handled ends the span of a job, and counts the job.
-func (j *Jobs) Handled(ctx context.Context, _ *pg.ClaimedJob, took time.Duration, err error) {
-	j.Group.handled(ctx, j.handler, 1, took, err)
+// Handled ends the span of a call, and counts its jobs.
+func (j *Jobs) Handled(ctx context.Context, jobs []*pg.ClaimedJob, took time.Duration, err error) {
+	j.Group.handled(ctx, j.handler, len(jobs), took, err)
 }
 
 // Settle observes a call that records the results of jobs.
 func (j *Jobs) Settle(ctx context.Context, jobs []*pg.ClaimedJob, settle func(ctx context.Context) error) error {
 	var events []pg.Event
 	if !j.Group.noSDK.Load() {
-		for _, job := range jobs {
-			events = append(events, asEvent(job))
-		}
+		events = asEvents(jobs)
 	}
 	return j.Group.Settle(ctx, events, nil, settle)
 }

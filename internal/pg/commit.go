@@ -110,6 +110,20 @@ func (e Ending) queue(batch *pgx.Batch) error {
 	return nil
 }
 
+// CommitAfter runs the last statements of a transaction and commits it. A failure of the
+// commit itself is a [CommitError].
+func CommitAfter(ctx context.Context, tx pgx.Tx, leaseFor time.Duration, last func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, commitTime(leaseFor))
+	defer cancel()
+	if err := last(ctx); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return &CommitError{Translate("commit", err)}
+	}
+	return nil
+}
+
 // CommitError is the error of a commit after its events were settled.
 type CommitError struct{ Err error }
 

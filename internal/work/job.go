@@ -13,6 +13,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/worker"
 )
@@ -37,13 +39,16 @@ type Job struct {
 	fresh  int                        // those of them that no earlier attempt has saved
 }
 
-// begin notes that a handler has the job.
+// begin notes that a handler has the job. A job of a batch may begin again, alone.
 func (j *Job) begin() {
 	j.mu.Lock()
 	j.began = time.Now()
+	j.result, j.named = nil, nil
 	j.mu.Unlock()
 	j.Step()
-	j.kind.heartbeat.Hasten(j, noteAfter)
+	if !j.kind.Batches {
+		j.kind.heartbeat.Hasten(j, noteAfter)
+	}
 }
 
 // state returns how long a handler has had the job, and whether a transaction of the
@@ -94,6 +99,9 @@ func (j *Job) Progress(ctx context.Context, progress json.RawMessage) error {
 // that transaction, and then not find the job. It fails with [pg.ErrLeaseLost] if the job
 // was taken away.
 func (j *Job) Complete(ctx context.Context, db pg.DB) error {
+	if j.kind.Batches {
+		return j.notInBatches("Job.Complete")
+	}
 	j.mu.Lock()
 	took, result := time.Since(j.began).Milliseconds(), j.result
 	j.ending = true
@@ -108,8 +116,11 @@ func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 }
 
 // Recall begins a step: it returns the result that an earlier attempt has saved, if one has. It
-// fails if a result under this name could not be saved.
+// fails if a result under this name could not be saved, and in batches.
 func (j *Job) Recall(name string) (result json.RawMessage, saved bool, err error) {
+	if j.kind.Batches {
+		return nil, false, j.notInBatches("a step")
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.steps == nil && len(j.Steps) > 0 {
@@ -163,8 +174,12 @@ func (j *Job) SaveStep(ctx context.Context, tx pg.DB, name string, result json.R
 }
 
 // Sleep ends the attempt, unless the sleep with this name is over. The job goes on after d. The
-// error then tells the handler to return, and the context of the job ends.
+// error then tells the handler to return, and the context of the job ends. It fails in a transaction
+// of a batch.
 func (j *Job) Sleep(ctx context.Context, name string, d time.Duration) error {
+	if j.kind.Transactions != nil {
+		return j.notInBatches("Job.Sleep")
+	}
 	j.mu.Lock()
 	err := j.use(name)
 	j.mu.Unlock()
@@ -212,31 +227,53 @@ func (j *Job) sleeps() bool {
 	return j.asleep
 }
 
-// handle calls the handler, and records the result.
-func (k *kind) handle(work context.Context, j *Job) {
-	if j.Lost() {
+// hasEnded reports whether the attempt has ended before its handler has: the job is lost or
+// asleep, or its batch was completed or given back.
+func (j *Job) hasEnded() bool { return j.Lost() || j.sleeps() || j.kind.Batches && j.Over() }
+
+// handle calls the handler with one job, and records the result.
+func (k *kind) handle(work context.Context, one []*Job) {
+	j := one[0]
+	if j.hasEnded() {
 		k.freeRoom(1)
 		k.forget(j)
 		return
 	}
-	j.begin()
-	ctx := k.Observe.Handling(j.Context(), &j.ClaimedJob)
-	began := time.Now()
-	err := worker.Call(ctx, began, k.Timeout, func(ctx context.Context) error { return k.Handle(ctx, j) })
-	j.took = time.Since(began)
-	k.duration.add(j.took)
-	k.Observe.Handled(ctx, &j.ClaimedJob, j.took, err)
+	err := k.call(work, j.Context(), one)
 	k.freeRoom(1)
+	k.end(work, j, k.errorOf(one, err))
+}
+
+// callIn calls the handler with jobs, between Handling and Handled of the observer.
+func (k *kind) callIn(ctx context.Context, tx pgx.Tx, jobs []*Job) error {
+	for _, j := range jobs {
+		j.begin()
+	}
+	claimed := claimedOf(jobs)
+	ctx = k.Observe.Handling(ctx, claimed)
+	began := time.Now()
+	err := worker.Call(ctx, began, k.Timeout, func(ctx context.Context) error { return k.Handle(ctx, tx, jobs) })
+	took := time.Since(began)
+	for _, j := range jobs {
+		j.took = took
+	}
+	k.duration.add(took)
+	k.Observe.Handled(ctx, claimed, took, err)
+	return err
+}
+
+// end records the result of a job's handler.
+func (k *kind) end(work context.Context, j *Job, err error) {
 	snooze, snoozed := errors.AsType[*worker.ReleaseError](err)
 	switch {
-	case j.Lost(), j.sleeps(): // another worker has it, or the attempt has ended
+	case j.hasEnded():
 		k.forget(j)
 	case err == nil && j.answer() == nil:
 		k.done.add(j)
 	case err == nil:
 		k.completeOne(work, j)
 	case work.Err() != nil: // a handler that this process has interrupted has not failed
-		k.giveBack(work, []*Job{j})
+		k.giveBack(work, []*Job{j}, toldToStop)
 	case snoozed:
 		k.snooze(work, j, snooze)
 	default:
@@ -288,15 +325,20 @@ func (k *kind) recordFailure(work context.Context, j *Job, f pg.JobFailure, caus
 	}
 	dead := report.NextRetryAt == nil
 	k.Observe.Failed(&j.ClaimedJob, dead)
-	attributes := []any{"job", j.ID, "title", j.Title, "attempt", j.Attempt, "error", cause}
-	if panicked, ok := errors.AsType[*worker.PanicError](cause); ok {
-		attributes = append(attributes, "stack", string(panicked.Stack))
-	}
+	attributes := withStack(cause, "job", j.ID, "title", j.Title, "attempt", j.Attempt, "error", cause)
 	if dead {
 		k.failing.Report(true, "a job failed for good", attributes...)
 	} else {
 		k.failing.Report(false, "a job failed and is tried again", append(attributes, "next_attempt", *report.NextRetryAt)...)
 	}
+}
+
+// withStack adds the stack of a panic to the attributes of a log message.
+func withStack(err error, attributes ...any) []any {
+	if panicked, ok := errors.AsType[*worker.PanicError](err); ok {
+		attributes = append(attributes, "stack", string(panicked.Stack))
+	}
+	return attributes
 }
 
 // settleOne is settle for one job, which has ended if the function succeeds.

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/waitqueue"
 	"github.com/posthorn/posthorn/internal/worker"
@@ -20,10 +22,13 @@ type Config struct {
 	Namespace string
 	Worker    string // its name, which no other worker has
 	Tags      []string
-	Handle    func(ctx context.Context, j *Job) error
 
-	Concurrency int           // jobs that are handled at once
-	BatchSize   int           // most jobs in one take, beyond those that can start at once
+	Handle       func(ctx context.Context, tx pgx.Tx, jobs []*Job) error
+	Batches      bool                 // Handle gets all jobs of a take in one call; otherwise it gets one job
+	Transactions *worker.Transactions // only with Batches: Handle gets one, which also completes its jobs; nil: it gets none
+
+	Concurrency int           // calls of Handle at once
+	BatchSize   int           // most jobs in one take; without Batches, beyond those that can start at once
 	LeaseFor    time.Duration // how long after the end of this process other workers get its jobs
 	Timeout     time.Duration // of one call of Handle; 0 for none
 
@@ -34,10 +39,10 @@ type Config struct {
 // Observer is notified of jobs, for metrics and traces. Its methods are called from many
 // goroutines, and must be quick.
 type Observer interface {
-	// Handling is called before a job is handled, in the context that it returns.
-	Handling(ctx context.Context, j *pg.ClaimedJob) context.Context
+	// Handling is called before the handler, which gets the returned context.
+	Handling(ctx context.Context, jobs []*pg.ClaimedJob) context.Context
 	// Handled is called after the handler, with the context of Handling.
-	Handled(ctx context.Context, j *pg.ClaimedJob, took time.Duration, err error)
+	Handled(ctx context.Context, jobs []*pg.ClaimedJob, took time.Duration, err error)
 	// Settle calls a function that records the ends of jobs.
 	Settle(ctx context.Context, jobs []*pg.ClaimedJob, settle func(ctx context.Context) error) error
 	// Failed is called when a failure was recorded; dead means that it was the last one.
@@ -74,6 +79,7 @@ type kind struct {
 	done      completer
 	settling  worker.Retry
 	extending worker.Trouble
+	opening   worker.Trouble
 	failing   worker.Failures
 	duration  averageDuration
 
@@ -93,6 +99,7 @@ func Run(stop, work context.Context, config Config) error {
 		awaiting: make(chan struct{}, 1), hasRoom: make(chan struct{}, 1), held: map[int64]*Job{},
 		done:      completer{wake: make(chan struct{}, 1)},
 		extending: worker.Trouble{Log: config.Log, Message: "cannot extend leases of jobs yet"},
+		opening:   worker.Trouble{Log: config.Log, Message: "cannot run a transaction of jobs yet"},
 		failing:   worker.Failures{Log: config.Log},
 		settling: worker.Retry{
 			Outages: true, Each: max(config.LeaseFor/3, time.Second),
@@ -122,8 +129,8 @@ func Run(stop, work context.Context, config Config) error {
 type batch struct{ jobs []*Job }
 
 // Room waits until there may be jobs and there is room for some, and reserves that room:
-// one job for each handler that is idle and, if jobs are short, those that will start in
-// the next moment.
+// a batch or, without batches, one job for each handler that is idle and, if jobs are
+// short, those that will start in the next moment.
 func (k *kind) Room(stop context.Context) int {
 	if !k.awaitJobs(stop) {
 		return 0
@@ -166,6 +173,13 @@ func (k *kind) reserve() int {
 
 // room returns the number of jobs to take next. The caller holds the lock.
 func (k *kind) room() int {
+	if k.Batches { // the worker that asks is idle, and takes a whole batch, unless too many ends of jobs are still to be recorded
+		n := min(k.BatchSize, (k.Concurrency+2*takesAtOnce)*k.BatchSize-len(k.held))
+		if n <= k.BatchSize/2 {
+			return 0
+		}
+		return n
+	}
 	ahead := k.duration.jobsAhead(k.Concurrency, takesAtOnce*k.BatchSize)
 	n := k.Concurrency + ahead - k.open
 	n = min(n, k.Concurrency+2*takesAtOnce*k.BatchSize-len(k.held)) // jobs that are done have to be recorded too
@@ -243,13 +257,19 @@ func (k *kind) hold(work context.Context, asked time.Time, claimed []pg.ClaimedJ
 // Rest has nothing to do: Room waits for news.
 func (k *kind) Rest(stop context.Context) bool { return stop.Err() == nil }
 
-// Runner returns a function that handles the jobs of a batch side by side. After stop it
-// gives back those that have not begun.
+// Runner returns a function that handles the jobs of a batch: together, if the handler
+// takes batches and does not fail, otherwise side by side. After stop it gives back those
+// that have not begun.
 func (k *kind) Runner(w *worker.Worker) func(work context.Context, b *batch) bool {
 	return func(work context.Context, b *batch) bool {
+		if k.Batches && k.handleTogether(work, w, b.jobs) {
+			return false
+		}
 		begun := w.SideBySide(k.stop, len(b.jobs), func(i int) {
-			j := b.jobs[i]
-			k.handle(work, j)
+			k.handle(work, b.jobs[i:i+1])
+			if k.Batches {
+				noteWaiting(b.jobs[i+1:])
+			}
 		})
 		k.Release(work, &batch{jobs: b.jobs[begun:]})
 		return false
@@ -265,7 +285,7 @@ func (k *kind) Lost(*batch) {}
 // Release gives back jobs that have not begun.
 func (k *kind) Release(work context.Context, b *batch) {
 	k.freeRoom(len(b.jobs))
-	k.giveBack(work, b.jobs)
+	k.giveBack(work, b.jobs, toldToStop)
 }
 
 // KeepAlive extends leases until ctx ends. Between heartbeats it checks the jobs in progress.
@@ -291,14 +311,20 @@ func (k *kind) check(ctx context.Context) {
 	}
 	for len(long) > 0 && ctx.Err() == nil {
 		n := min(len(long), maxBatch)
-		worker.Unsettled(long[:n], func(jobs []*Job) {
-			ids, attempts := fences(jobs)
-			if held, err := pg.HeldJobs(ctx, k.Pool, k.Worker, ids, attempts); err == nil { // else heartbeats report it
-				k.endLost(jobs, held)
-			}
-		})
+		k.compare(ctx, long[:n])
 		long = long[n:]
 	}
+}
+
+// compare asks the database which jobs this worker still has, and ends the contexts of the
+// others.
+func (k *kind) compare(ctx context.Context, jobs []*Job) {
+	worker.Unsettled(jobs, func(jobs []*Job) {
+		ids, attempts := fences(jobs)
+		if held, err := pg.HeldJobs(ctx, k.Pool, k.Worker, ids, attempts); err == nil { // else heartbeats report it
+			k.endLost(jobs, held)
+		}
+	})
 }
 
 // endLost ends the contexts of those jobs that this worker does not hold any more. A job
@@ -324,7 +350,7 @@ func (k *kind) extend(ctx context.Context, jobs []*Job) {
 		if ending { // its row may be locked by a transaction of its handler
 			continue
 		}
-		if running >= noteAfter && !j.noted {
+		if running >= noteAfter && !j.noted && !k.Batches {
 			_, err := pg.StartJob(ctx, k.Pool, j.fence())
 			j.noted = err == nil
 		}
@@ -374,15 +400,18 @@ func (k *kind) forget(jobs ...*Job) {
 	k.unlockRoom()
 }
 
+// toldToStop is the reason of jobs that go back because Run was told to stop.
+const toldToStop = "the worker was told to stop"
+
 // giveBack returns jobs to the queue at once, those that this worker still has.
-func (k *kind) giveBack(work context.Context, jobs []*Job) {
+func (k *kind) giveBack(work context.Context, jobs []*Job, reason string) {
 	if len(jobs) == 0 {
 		return
 	}
 	ids, attempts := fences(jobs)
 	all := func(*Job) bool { return true }
 	err := k.settle(work, jobs, all, func(ctx context.Context) error {
-		_, err := pg.ReleaseJobs(ctx, k.Pool, k.Worker, ids, attempts, "the worker was told to stop")
+		_, err := pg.ReleaseJobs(ctx, k.Pool, k.Worker, ids, attempts, reason)
 		return err
 	})
 	if err != nil {
@@ -400,11 +429,16 @@ func (k *kind) settle(work context.Context, jobs []*Job, isOver func(j *Job) boo
 }
 
 func (k *kind) settleOnce(ctx context.Context, jobs []*Job, isOver func(j *Job) bool, record func(ctx context.Context) error) error {
+	claimed := claimedOf(jobs)
+	return worker.SettleAll(jobs, func() (func(j *Job) bool, error) { return isOver, k.Observe.Settle(ctx, claimed, record) })
+}
+
+func claimedOf(jobs []*Job) []*pg.ClaimedJob {
 	claimed := make([]*pg.ClaimedJob, len(jobs))
 	for i, j := range jobs {
 		claimed[i] = &j.ClaimedJob
 	}
-	return worker.SettleAll(jobs, func() (func(j *Job) bool, error) { return isOver, k.Observe.Settle(ctx, claimed, record) })
+	return claimed
 }
 
 // fences returns the ids and attempts of jobs, by which the database refuses late reports.

@@ -707,6 +707,8 @@ func TestWrongWorkIsTold(t *testing.T) {
 	nothing := func(context.Context, posthorn.Job) error { return nil }
 	for name, set := range map[string]func(c *posthorn.Client){
 		"nil":         func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{}, nil) },
+		"nil batch":   func(c *posthorn.Client) { c.WorkBatch(mail, posthorn.WorkConfig{}, nil) },
+		"nil tx":      func(c *posthorn.Client) { c.WorkBatchTx(mail, posthorn.WorkConfig{}, nil) },
 		"typed nil":   func(c *posthorn.Client) { posthorn.WorkOn[int](c, mail, posthorn.WorkConfig{}, nil) },
 		"concurrency": func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{Concurrency: -1}, nothing) },
 		"batch":       func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{BatchSize: 1 << 20}, nothing) },

@@ -137,6 +137,15 @@ func (p *Pipeline) Commit(ctx context.Context, ending pg.Ending) error {
 	return nil
 }
 
+// CommitAfter runs the last statements of the transaction that is open, and commits it.
+func (p *Pipeline) CommitAfter(ctx context.Context, last func(ctx context.Context, tx pgx.Tx) error) error {
+	err := pg.CommitAfter(ctx, p.tx, p.leaseFor, func(ctx context.Context) error { return last(ctx, p.tx) })
+	if err == nil {
+		p.release()
+	}
+	return err
+}
+
 // End rolls back the transaction that is open.
 func (p *Pipeline) End(ctx context.Context) {
 	if p.conn == nil {

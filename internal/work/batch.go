@@ -69,11 +69,25 @@ type jobErrors interface {
 	FailedJobs() map[int64]error
 }
 
+// namedErrors returns the errors of single jobs that an error is or wraps. What is joined with another
+// error, or panics, is an error of the whole call.
+func namedErrors(err error) jobErrors {
+	if _, panicked := errors.AsType[*worker.PanicError](err); panicked {
+		return nil
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		if named, ok := err.(jobErrors); ok { //nolint:errorlint // not within joined errors
+			return named
+		}
+	}
+	return nil
+}
+
 // failuresOf returns the errors of single jobs that the error of a call names, or else the
 // error of the whole call.
 func failuresOf(jobs []*Job, err error) (failed map[int64]error, whole error) {
-	named, ok := errors.AsType[jobErrors](err)
-	if !ok {
+	named := namedErrors(err)
+	if named == nil {
 		return nil, err
 	}
 	called := make(map[int64]bool, len(jobs))
@@ -144,8 +158,8 @@ func (k *kind) call(work, ctx context.Context, jobs []*Job) error {
 	if work.Err() == nil {
 		k.opening.Report(err)
 	}
+	worker.Pause(work, worker.TroubleWait) // while the jobs are held: others would have the same trouble
 	k.giveBack(work, jobs, "the database could not run the transaction")
-	worker.Pause(work, worker.TroubleWait)
 	return nil
 }
 

@@ -812,3 +812,23 @@ func TestBatchWorkerProcess(t *testing.T) {
 	fmt.Println("\nworking")
 	t.Fatal(ph.Run(t.Context()))
 }
+
+// What panics, or joins another error, is no answer for single jobs: no job counts as complete for it.
+func TestJobErrorsWithinOtherErrors(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func() error{
+		"panic":  func() error { panic(posthorn.JobErrors{}) },
+		"joined": func() error { return errors.Join(posthorn.JobErrors{}, errors.New("nothing was flushed")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			ids := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, MaxRetries: posthorn.NoRetries}, posthorn.NewJob{Title: "b", Tags: mail, MaxRetries: posthorn.NoRetries})
+			w.WorkBatch(mail, posthorn.WorkConfig{Concurrency: 1}, func(context.Context, []posthorn.Job) error { return answer() })
+			w.Start()
+			for _, id := range ids {
+				w.status(id, admin.JobFailed)
+			}
+		})
+	}
+}

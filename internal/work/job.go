@@ -43,7 +43,7 @@ type Job struct {
 func (j *Job) begin() {
 	j.mu.Lock()
 	j.began = time.Now()
-	j.result, j.named = nil, nil
+	j.result, j.named, j.fresh = nil, nil, 0
 	j.mu.Unlock()
 	j.Step()
 	if !j.kind.Batches {
@@ -123,11 +123,6 @@ func (j *Job) Recall(name string) (result json.RawMessage, saved bool, err error
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.steps == nil && len(j.Steps) > 0 {
-		if err := json.Unmarshal(j.Steps, &j.steps); err != nil {
-			return nil, false, fmt.Errorf("steps of job %d: %w", j.ID, err)
-		}
-	}
 	if err := j.use(name); err != nil {
 		return nil, false, err
 	}
@@ -140,6 +135,11 @@ const mostSteps = 1000
 
 // use notes the name of a step or a sleep. The caller holds the lock.
 func (j *Job) use(name string) error {
+	if j.steps == nil && len(j.Steps) > 0 {
+		if err := json.Unmarshal(j.Steps, &j.steps); err != nil {
+			return fmt.Errorf("steps of job %d: %w", j.ID, err)
+		}
+	}
 	_, saved := j.steps[name]
 	switch {
 	case j.named[name]:

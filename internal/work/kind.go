@@ -265,6 +265,9 @@ func (k *kind) Runner(w *worker.Worker) func(work context.Context, b *batch) boo
 		if k.Batches && k.handleTogether(work, w, b.jobs) {
 			return false
 		}
+		if k.Batches {
+			noteWaiting(b.jobs) // the batch may have taken all of the time
+		}
 		begun := w.SideBySide(k.stop, len(b.jobs), func(i int) {
 			k.handle(work, b.jobs[i:i+1])
 			if k.Batches {

@@ -47,10 +47,11 @@ var GetJob = Op[ByID, admin.JobStatus]{
 var ListJobSteps = Op[ByID, []admin.JobStep]{
 	About: About{
 		Topic: jobs, Verb: "steps", Scope: Read, Method: "GET", Path: "/events/{id}/steps", Name: "list-job-steps", Go: "JobSteps", SQL: "job_steps",
-		Command: "jobs show ID", Page: "job",
-		Does:   "List the steps of a job that are saved",
-		More:   "In the order in which they were saved, each with its result. Of a sleep, wakes_at is its end.",
-		ByHand: map[Face]string{HTTP: jobRoute, Command: "posthorn jobs show lists them", Page: "the page of the job lists them"},
+		Page:    "job",
+		Does:    "List the steps of a job that are saved",
+		More:    "In the order in which they were saved, each with its result. Of a sleep, wakes_at is its end.",
+		ByHand:  map[Face]string{HTTP: jobRoute, Page: "the page of the job lists them"},
+		Without: map[Face]string{Command: "posthorn jobs show lists them"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ByID) ([]admin.JobStep, error) {
 		return a.JobSteps(ctx, in.ID)

@@ -257,3 +257,38 @@ func TestProgressSurvives(t *testing.T) {
 		})
 	}
 }
+
+// A step whose name could not be saved is not made, and a step cannot end its transaction.
+func TestStepsAreRefusedBeforeTheirEffect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec("create table public.charges (job bigint)")
+	errs := make(chan error, 2)
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		_, err := posthorn.Step(ctx, job, strings.Repeat("x", 256), func(context.Context) (int, error) {
+			t.Error("a step with a name that is too long was made")
+			return 0, nil
+		})
+		errs <- err
+		_, err = posthorn.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			if _, err := tx.Exec(ctx, "insert into public.charges values ($1)", job.ID); err != nil {
+				return 0, err
+			}
+			return 0, tx.Commit(ctx)
+		})
+		errs <- err
+		return nil
+	})
+	stop := w.Start()
+	w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail})
+	if err := <-errs; !errors.Is(err, posthorn.ErrInvalid) {
+		t.Errorf("a name that is too long: %v", err)
+	}
+	if err := <-errs; err == nil {
+		t.Error("a step has ended its transaction")
+	}
+	stop()
+	if n := testworld.Ask[int](w, "select count(*) from public.charges"); n != 0 {
+		t.Errorf("%d charges, want none", n)
+	}
+}

@@ -97,6 +97,7 @@ func TestOrderedClaimsPassOverDeadRetries(t *testing.T) {
 	s.exec(`insert into posthorn.retries (group_id, event_id, attempts, due_at, slot)
 		select g.id, -i, 1, now(), i % $1 from posthorn.groups g, generate_series(1, $2) i`, slots, done)
 	s.exec("delete from posthorn.retries")
+	s.exec("analyze posthorn.retries") // Postgres now believes that there are none
 	claim := func() (rows int64, events int) {
 		s.exec("begin")
 		defer s.exec("commit")
@@ -313,4 +314,27 @@ func TestPublishingWorksAtEveryLevel(t *testing.T) {
 		s.exec("commit")
 		wantEvents(t, s.drain(), id)
 	}
+}
+
+// A retry that somebody changes while a claim takes it belongs to the claim all the same. The
+// events behind it in its slot would overtake it otherwise.
+func TestClaimTakesRetriesThatAreChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"order": "key", "on_failure": "block", "attempts": 100}`)
+	events := []int64{s.publishKey("a"), s.publishKey("a"), s.publishKey("a")}
+	l := s.claim(3)
+	s.settle(l, failure{Event: events[0], RetryIn: "0"}, failure{Event: events[1], RetryIn: "0"}, failure{Event: events[2], RetryIn: "0"})
+	equal(t, "retries", value[int](s, "select count(*) from posthorn.retries"), len(events))
+	other, claimer := s.another(), s.another()
+	other.exec("begin")
+	other.exec("update posthorn.retries set attempts = 0, due_at = due_at - interval '1 second' where event_id = $1", events[1]) // as redrive does
+	claimed := claimer.background("select posthorn.claim('default', 'billing', 'w', 3)")
+	s.awaitBlocked(claimer)
+	other.exec("commit")
+	if err := claimed(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "events that the lease has", column[int64](s, `select r.event_id from posthorn.retries r join posthorn.leases l on l.id = r.lease_id
+		order by r.event_id`), events)
 }

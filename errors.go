@@ -25,6 +25,8 @@ var (
 	ErrRefused = pg.ErrRefused
 	// ErrNotMigrated: the database lacks the schema that this version needs.
 	ErrNotMigrated = schema.ErrNotMigrated
+	// ErrTimedOut: the event that a job waited for has not come in time, see [Job.Await].
+	ErrTimedOut = errors.New("the event has not come in time")
 	// ErrClosed: the client, publisher or reader is closed.
 	ErrClosed = errors.New("closed")
 	// ErrSealed: the payload of a confidential event cannot be opened: its key was

@@ -16,6 +16,7 @@ import (
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/internal/worker"
 )
@@ -136,6 +137,8 @@ type attempt interface {
 	Recall(name string) (result json.RawMessage, saved bool, err error)
 	SaveStep(ctx context.Context, tx pg.DB, name string, result json.RawMessage) error
 	Sleep(ctx context.Context, name string, d time.Duration) error
+	Await(ctx context.Context, a pg.Await) (pg.Awaited, error)
+	Open(ctx context.Context, e pg.Event) (Event, error)
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
@@ -143,6 +146,19 @@ type attempt interface {
 type clientAttempt struct {
 	*work.Job
 	*pgxpool.Pool
+	client *Client
+}
+
+// Open opens an event whose payload may be sealed.
+func (a clientAttempt) Open(ctx context.Context, e pg.Event) (Event, error) {
+	err := a.client.box.Open(ctx, a.client.namespace, &e)
+	switch {
+	case err == nil:
+		return Event(e), nil
+	case sealing.IsFinal(err):
+		return Event{}, Permanent(err)
+	}
+	return Event{}, &worker.ReleaseError{After: unsealDelay, Err: err}
 }
 
 // Progress records the progress of the job, for operators and for later attempts, which find
@@ -287,6 +303,28 @@ func (j Job) Sleep(ctx context.Context, name string, d time.Duration) error {
 	return j.attempt.Sleep(ctx, name, d)
 }
 
+// Await returns the first event of a type and key that was published since the job was enqueued. If
+// there is none, the job waits for it, without a worker: Await returns an error, which the handler must
+// return, and the handler is called again when the event has come. Then Await returns the event, and
+// steps that are saved are left out. If none comes before the timeout, Await returns [ErrTimedOut] from
+// then on. The name is one of the job's steps.
+//
+// Publishers need to know nothing of the job. An event that was published before the call is found too,
+// so no order of the two misses it.
+func (j Job) Await(ctx context.Context, name, eventType, key string, timeout time.Duration) (Event, error) {
+	if j.attempt == nil {
+		return Event{}, invalid("Await needs a job of a client", "Test the handler with a client of package posthorntest.")
+	}
+	came, err := j.attempt.Await(ctx, pg.Await{Name: name, Type: eventType, Key: key, Timeout: timeout})
+	switch {
+	case err != nil:
+		return Event{}, err
+	case came.TimedOut:
+		return Event{}, fmt.Errorf("job %d: %s of %s: %w", j.ID, eventType, key, ErrTimedOut)
+	}
+	return j.attempt.Open(ctx, came.Event())
+}
+
 // WorkConfig configures a job handler in this process. The zero value is a sound
 // default.
 type WorkConfig struct {
@@ -418,6 +456,6 @@ func (c *Client) job(j *work.Job) Job {
 	return Job{
 		ID: j.ID, Attempt: j.Attempt, Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: j.Payload,
 		Metadata: j.Metadata, Priority: j.Priority, RetryCount: j.RetryCount, MaxRetries: j.MaxRetries,
-		RunAt: j.RunAt, CreatedAt: j.CreatedAt, LastProgress: j.ClaimedJob.Progress, attempt: clientAttempt{j, c.pool},
+		RunAt: j.RunAt, CreatedAt: j.CreatedAt, LastProgress: j.ClaimedJob.Progress, attempt: clientAttempt{j, c.pool, c},
 	}
 }

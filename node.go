@@ -10,6 +10,7 @@ import (
 	"time"
 
 	internal "github.com/posthorn/posthorn/internal/component"
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/upkeep"
@@ -49,7 +50,7 @@ func (c *Client) Run(ctx context.Context) error {
 
 	serve, stopServices := context.WithCancel(context.WithoutCancel(ctx))
 	var services sync.WaitGroup
-	services.Go(func() { upkeep.Run(serve, c.control, c.log) })
+	services.Go(func() { upkeep.Run(serve, c.control, c.log, c.followEvents) })
 	services.Go(func() { c.logWatch.Run(serve) })
 	services.Go(func() { c.sendHeartbeats(serve) })
 	services.Go(func() { c.transactions.Watch(serve) })
@@ -63,6 +64,11 @@ func (c *Client) Run(ctx context.Context) error {
 		return nil
 	}
 	return context.Cause(stop)
+}
+
+// followEvents tells upkeep about news of the log.
+func (c *Client) followEvents() (news <-chan struct{}, end func()) {
+	return c.logWatch.Follow(logwatch.Events)
 }
 
 func (c *Client) beginRun() error {

@@ -115,13 +115,30 @@ func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
 	return rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.job_history($1::bigint, $2::text)", id, a.namespace)
 }
 
-// JobStep is something that an attempt at a job has done for good, or a sleep of the job.
+// JobStep is the result of a step of a job, a sleep of the job, or its wait for an event.
 type JobStep struct {
 	Name    string          `json:"name"`
 	Attempt int             `json:"attempt"` // the one that saved it
 	SavedAt time.Time       `json:"saved_at"`
-	WakesAt time.Time       `json:"wakes_at,omitzero"` // of a sleep: its end
+	WakesAt time.Time       `json:"wakes_at,omitzero"` // of a sleep: its end; of a wait: its timeout
 	Result  json.RawMessage `json:"result"`
+	// Of a wait: the event that the job waits for. Result is null meanwhile.
+	EventType string `json:"event_type,omitempty"`
+	EventKey  string `json:"event_key,omitempty"`
+}
+
+// AwaitedEvent returns the event that a wait has got, and 0 while it waits or if none came in time.
+func (s JobStep) AwaitedEvent() int64 {
+	var came struct {
+		ID int64 `json:"event_id"`
+	}
+	_ = json.Unmarshal(s.Result, &came) // the result of another step has another form
+	return came.ID
+}
+
+// Waits reports whether a wait for an event has not ended.
+func (s JobStep) Waits() bool {
+	return s.EventType != "" && (s.Result == nil || string(s.Result) == "null")
 }
 
 // JobSteps returns the steps of a job that are saved, in order.

@@ -49,7 +49,7 @@ var ListJobSteps = Op[ByID, []admin.JobStep]{
 		Topic: jobs, Verb: "steps", Scope: Read, Method: "GET", Path: "/events/{id}/steps", Name: "list-job-steps", Go: "JobSteps", SQL: "job_steps",
 		Page:    "job",
 		Does:    "List the steps of a job that are saved",
-		More:    "In the order in which they were saved, each with its result. Of a sleep, wakes_at is its end.",
+		More:    "In the order in which they were saved, each with its result. Of a sleep, wakes_at is its end. Of a wait for an event, event_type and event_key say for which; its result is the id of the event.",
 		ByHand:  map[Face]string{HTTP: jobRoute, Page: "the page of the job lists them"},
 		Without: map[Face]string{Command: "posthorn jobs show lists them"},
 	},

@@ -68,6 +68,7 @@ var bodies = map[string]string{
 	"create-token": `{"name":"a","scopes":["admin"]}`,
 	"start-job":    `{"worker_id":"w"}`, "heartbeat-job": `{"worker_id":"w"}`, "complete-job": `{"worker_id":"w"}`, "fail-job": `{"worker_id":"w","error_message":"e"}`,
 	"save-job-step": `{"worker_id":"w","name":"s"}`, "sleep-job": `{"worker_id":"w","name":"s","sleep_for":"1m"}`,
+	"await-event": `{"worker_id":"w","name":"s","type":"t","key":"k","timeout":"1m"}`,
 }
 
 // hushed is a server whose database has things of all kinds that are about the restricted

@@ -72,6 +72,14 @@ func (s *Server) jobsToWork() {
 		scope: scopeJobsWork, body: jsonBody[sleepBody](s),
 	}, s.sleepJob)
 	register(s, operation{
+		method: http.MethodPost, path: "/events/{id}/await", id: "await-event", tag: "jobs",
+		summary: "Wait for an event in a job",
+		description: "Returns the first event of the type and key that was published since the job was enqueued. If there is none, the attempt ends " +
+			"without a failure: waits_until is then set, and the job can be claimed again when the event comes, or after the timeout. The next " +
+			"attempt reports the same wait and gets the event, or timed_out. The token needs the scope consume or read, too. 409: the worker has lost the job.",
+		scope: scopeJobsWork, body: jsonBody[awaitBody](s),
+	}, s.awaitEvent)
+	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/complete", id: "complete-job", tag: "jobs",
 		summary:     "Report that a job is done",
 		description: "A repeated report returns the recorded one, unless the worker has recorded another report of the job since.",

@@ -44,7 +44,7 @@ var protocols = map[string]string{
 	"claim-events": "it waits for events, and returns a lease", "extend-lease": leaseProtocol, "release-lease": leaseProtocol, "settle-lease": leaseProtocol,
 	"enqueue-job": "it publishes a job", "claim-job": "it waits for jobs, and returns one", "start-job": jobProtocol, "heartbeat-job": jobProtocol,
 	"complete-job": jobProtocol, "fail-job": jobProtocol, "snooze-job": jobProtocol,
-	"save-job-step": jobProtocol, "sleep-job": jobProtocol,
+	"save-job-step": jobProtocol, "sleep-job": jobProtocol, "await-event": jobProtocol,
 }
 
 const (

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -84,8 +85,16 @@ func printJobDocuments(w io.Writer, d jobDetails) error {
 }
 
 var jobStepColumns = columns[admin.JobStep]{"saved|step|attempt|result", func(s admin.JobStep) []any {
-	if !s.WakesAt.IsZero() {
-		return []any{s.SavedAt, s.Name, s.Attempt, "a sleep until " + s.WakesAt.UTC().Format(time.RFC3339)}
+	until := s.WakesAt.UTC().Format(time.RFC3339)
+	switch event := s.EventType + " of " + s.EventKey; {
+	case s.Waits():
+		return []any{s.SavedAt, s.Name, s.Attempt, "waits for " + event + " until " + until}
+	case s.AwaitedEvent() != 0:
+		return []any{s.SavedAt, s.Name, s.Attempt, fmt.Sprintf("event %d, %s", s.AwaitedEvent(), event)}
+	case s.EventType != "":
+		return []any{s.SavedAt, s.Name, s.Attempt, event + " has not come by " + until}
+	case !s.WakesAt.IsZero():
+		return []any{s.SavedAt, s.Name, s.Attempt, "a sleep until " + until}
 	}
 	return []any{s.SavedAt, s.Name, s.Attempt, string(s.Result)} // of long ones, only --json has all
 }}

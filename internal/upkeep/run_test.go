@@ -25,7 +25,7 @@ func TestRunDeliversUntilTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		upkeep.Run(ctx, pool, slog.New(slog.DiscardHandler))
+		upkeep.Run(ctx, pool, slog.New(slog.DiscardHandler), noNews)
 		close(ended)
 	}()
 	inAnHour := time.Now().Add(time.Hour)
@@ -68,7 +68,7 @@ func TestRunLogsErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	logged, ended := make(lines, 100), make(chan struct{})
 	go func() {
-		upkeep.Run(ctx, pool, slog.New(slog.NewTextHandler(logged, nil)))
+		upkeep.Run(ctx, pool, slog.New(slog.NewTextHandler(logged, nil)), noNews)
 		close(ended)
 	}()
 	await.True(t, "the error is logged", func() bool {
@@ -82,3 +82,6 @@ func TestRunLogsErrors(t *testing.T) {
 	cancel()
 	await.Closed(t, "upkeep ends", ended)
 }
+
+// noNews is the news of a log for which nobody watches.
+func noNews() (news <-chan struct{}, end func()) { return nil, func() {} }

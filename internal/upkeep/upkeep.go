@@ -5,9 +5,11 @@ package upkeep
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -19,16 +21,27 @@ import (
 const interval = 250 * time.Millisecond
 
 // Run calls posthorn.tend until ctx ends, on one connection of db at a time. It logs
-// the error of a call that fails and calls again after the interval.
-func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
+// the error of a call that fails and calls again after the interval. While jobs wait for
+// events, it follows the news of the log, and looks for these events on another connection.
+func Run(ctx context.Context, db pg.DB, log *slog.Logger, news News) {
 	u := upkeep{db: db, together: time.Minute, alone: 10 * time.Minute}
 	reports := reporter{log: log, reported: map[string]string{}}
+	waiting := make(chan struct{}, 1)
+	var waking sync.WaitGroup
+	defer waking.Wait()
+	waking.Go(func() { u.wakeJobs(ctx, waiting, news) })
 	for {
 		tended, err := u.tend(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		reports.report(tended.Errors, err)
+		if tended.jobsWait() {
+			select {
+			case waiting <- struct{}{}:
+			default: // it is known
+			}
+		}
 		if !worker.Pause(ctx, interval) {
 			return
 		}
@@ -46,6 +59,53 @@ type upkeep struct {
 // tended is the report of posthorn.tend.
 type tended struct {
 	Errors map[string]string `json:"errors"` // of the parts that failed
+	// WakeJobs is how many jobs were awakened, null if none waits for an event, or "busy".
+	WakeJobs json.RawMessage `json:"wake_jobs"`
+}
+
+func (t tended) jobsWait() bool { return len(t.WakeJobs) > 0 && string(t.WakeJobs) != "null" }
+
+// News of the log, as package logwatch tells it: a value in the channel for some news, until end is called.
+type News func() (news <-chan struct{}, end func())
+
+// Jobs that wait for events are looked for soon after each news, but for a small share of the time.
+const (
+	wakePause = 20 * time.Millisecond
+	wakeShare = 20 // the pause is this often the time of the last look
+)
+
+// wakeJobs wakes jobs for which an event has come, while jobs wait for events.
+func (u *upkeep) wakeJobs(ctx context.Context, waiting <-chan struct{}, news News) {
+	for {
+		select {
+		case <-waiting:
+			u.followNews(ctx, news)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// followNews wakes jobs soon after each news of the log, until no job waits. Its errors are those of
+// upkeep, which makes the same look and reports them.
+func (u *upkeep) followNews(ctx context.Context, news News) {
+	arrived, end := news()
+	defer end()
+	for {
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		t, err := pg.Value[tended](pg.Within(ctx, u.together), u.db, "tend", "select posthorn.tend_part('wake_jobs')")
+		if err != nil || !t.jobsWait() {
+			return
+		}
+		if !worker.Pause(ctx, max(wakePause, wakeShare*time.Since(began))) {
+			return
+		}
+	}
 }
 
 // tend does the upkeep that is due. If a part fails, it does the others.
@@ -65,13 +125,16 @@ func (u *upkeep) tendApart(ctx context.Context) (tended, error) {
 		return tended{}, err
 	}
 	began := time.Now()
-	all := tended{map[string]string{}}
+	all := tended{Errors: map[string]string{}}
 	for _, part := range parts {
 		t, err := pg.Value[tended](pg.Within(ctx, u.alone), u.db, "tend "+part, "select posthorn.tend_part($1)", part)
 		if pg.IsUnreachable(err) && !pg.IsOutOfTime(err) {
 			return tended{}, err
 		} else if err != nil {
 			all.Errors[part] = err.Error()
+		}
+		if part == "wake_jobs" {
+			all.WakeJobs = t.WakeJobs
 		}
 		maps.Copy(all.Errors, t.Errors)
 	}

@@ -186,11 +186,39 @@ func (j *Job) Sleep(ctx context.Context, name string, d time.Duration) error {
 	if err != nil {
 		return err
 	}
+	return j.suspend(ctx, "sleeps", func(ctx context.Context) (until *time.Time, err error) {
+		return pg.SleepJob(ctx, j.kind.Pool, j.fence(), name, min(max(d, 0), longest))
+	})
+}
+
+// Await returns the first event of a type and key since the job was enqueued. If there is none, it ends
+// the attempt as Sleep does, and the job goes on when the event comes, or after the timeout.
+func (j *Job) Await(ctx context.Context, a pg.Await) (came pg.Awaited, err error) {
+	if j.kind.Transactions != nil {
+		return came, j.notInBatches("Job.Await")
+	}
+	j.mu.Lock()
+	err = j.use(a.Name)
+	j.mu.Unlock()
+	if err != nil {
+		return came, err
+	}
+	a.Timeout = min(max(a.Timeout, 0), longest)
+	err = j.suspend(ctx, "waits for "+a.Type+" of "+a.Key, func(ctx context.Context) (until *time.Time, err error) {
+		came, err = pg.AwaitEvent(ctx, j.kind.Pool, j.fence(), a)
+		return came.WaitsUntil, err
+	})
+	return came, err
+}
+
+// suspend reports that the attempt ends for a while. The call returns until when at most; nil: the
+// attempt goes on.
+func (j *Job) suspend(ctx context.Context, does string, call func(ctx context.Context) (until *time.Time, err error)) error {
 	var asleep error
-	err = j.report(ctx, func(ctx context.Context) (over bool, err error) {
-		until, err := pg.SleepJob(ctx, j.kind.Pool, j.fence(), name, min(max(d, 0), longest))
+	err := j.report(ctx, func(ctx context.Context) (over bool, err error) {
+		until, err := call(ctx)
 		if err == nil && until != nil {
-			asleep = &worker.ReleaseError{After: d, Err: fmt.Errorf("job %d sleeps until %s", j.ID, until.UTC().Format(time.RFC3339))}
+			asleep = &worker.ReleaseError{After: time.Until(*until), Err: fmt.Errorf("job %d %s until %s", j.ID, does, until.UTC().Format(time.RFC3339))}
 			j.mu.Lock()
 			j.asleep = true
 			j.mu.Unlock()

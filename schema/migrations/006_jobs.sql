@@ -9,6 +9,7 @@
 --                 ├ saved_steps       what its attempts have done for good
 --                 └ job_keys          keys under which no second job is enqueued
 --   job_log_entries                   log of attempts that did not complete their job: append-only
+--   job_awaits, awaited_events, await_places   jobs that wait for events, and how far these were looked at
 --   job_limits ─ running_tags, job_starts   the limits of tags, and their use
 --   job_openings                      tags that may have room for parked jobs
 --   job_hints                         where claims begin to look while dead rows pile up
@@ -34,6 +35,20 @@ create type posthorn.claimed_job as (
   steps json                           -- the results of the steps that earlier attempts saved, by their names
 );
 comment on type posthorn.claimed_job is 'A job as it is handed to a worker.';
+
+create type posthorn.awaited as (
+  event_id bigint,                     -- null: none has come
+  stream text,
+  type text,
+  key text,
+  tags text[],
+  payload json,
+  metadata json,
+  published_at timestamptz,
+  timed_out boolean,                   -- none has come in time
+  waits_until timestamptz              -- the attempt has ended: the job waits, and until then at most
+);
+comment on type posthorn.awaited is 'What has become of the wait of a job for an event.';
 
 -- Where a job stands: the index and the partition of its row in enqueued_jobs.
 create type posthorn.job_ref as (
@@ -191,13 +206,52 @@ create table posthorn.saved_steps (
   n int not null,                      -- from 1, in the order in which the steps of the job were saved
   attempt int not null,                -- the one that saved it
   saved_at timestamptz not null,
-  wakes_at timestamptz,                -- of a sleep: its end
-  result json,
+  wakes_at timestamptz,                -- of a sleep: its end; of a wait for an event: when the job goes on without it
+  event_type text,                     -- of a wait for an event
+  event_key text,
+  result json,                         -- null while the job waits for an event
   primary key (job, name, month)
 ) partition by list (month);
-comment on table posthorn.saved_steps is 'Steps of jobs: what an attempt has done for good.';
+comment on table posthorn.saved_steps is 'The results of steps of jobs.';
 create table posthorn.saved_steps_default partition of posthorn.saved_steps default;
 comment on table posthorn.saved_steps_default is 'Steps of jobs of months that have no partition.';
+
+create table posthorn.job_awaits (
+  job bigint not null,
+  name text collate "C" not null,      -- of the step
+  namespace_id int not null,
+  month date not null,                 -- of the job
+  event_type text not null,
+  event_key text not null,
+  since timestamptz not null,          -- when the job was enqueued: events that were published before do not count
+  until timestamptz not null,
+  seen pg_snapshot,                    -- where looking for it began; null once each look at the news of the log serves it
+  seq bigint not null,                 -- the last id of an event at that time
+  look_from bigint,                    -- after this id and up to look_to, older events are still to be looked at
+  look_to bigint,
+  hidden bigint[],                     -- streams whose events its worker may not see; null: none
+  primary key (job, name)
+);
+comment on table posthorn.job_awaits is 'Jobs that wait for an event.';
+create index job_awaits_event on posthorn.job_awaits (namespace_id, event_type, event_key);
+create index job_awaits_new on posthorn.job_awaits (job) where seen is not null;
+create index job_awaits_look on posthorn.job_awaits (look_from) where look_from is not null;
+
+create table posthorn.awaited_events (
+  job bigint not null,
+  name text collate "C" not null,
+  event bigint not null,
+  primary key (job, name, event)
+);
+comment on table posthorn.awaited_events is 'Events that have come for jobs that wait for them, until the jobs know it.';
+
+create table posthorn.await_places (
+  n bigint generated always as identity primary key,
+  at timestamptz not null,
+  seq bigint not null,                 -- the last id of an event
+  seen pg_snapshot not null            -- the events that it shows have been looked at
+);
+comment on table posthorn.await_places is 'How far the log has been looked at for jobs that wait for events: the last row counts.';
 
 create table posthorn.job_keys (
   namespace_id int not null,

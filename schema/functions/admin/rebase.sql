@@ -53,6 +53,9 @@ begin
     where x.group_no = g.id;
   end loop;
   delete from posthorn.stretches; -- their snapshots mean nothing here
+  delete from posthorn.await_places;
+  update posthorn.job_awaits w
+  set seen = null, seq = sight.seq, look_from = 0, look_to = coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
   update posthorn.cluster c set system_identifier = here, verified = pg_postmaster_start_time();
 end $$;
 comment on function posthorn.rebase(boolean) is

@@ -29,7 +29,7 @@ begin
   set due_at = coalesce(change_job.run_at, s.due_at), next_retry_at = case when change_job.run_at is null then s.next_retry_at end,
     updated_at = at
   where s.job = o.id;
-  update posthorn.saved_steps s set wakes_at = change_job.run_at -- a sleep ends then
+  update posthorn.saved_steps s set wakes_at = change_job.run_at -- a sleep or a wait for an event ends then
   where s.job = o.id and s.month = o.month and s.wakes_at > at and change_job.run_at is not null;
   insert into posthorn.job_log_entries (event_id, action, attempt, reason, created_at)
   select o.id, 'CHANGED', coalesce((select s.attempt from posthorn.retried_jobs s where s.job = o.id), 0),
@@ -53,6 +53,7 @@ begin
   perform posthorn.drop_job_key(o);
   delete from posthorn.retried_jobs s where s.job = o.id;
   delete from posthorn.saved_steps s where s.job = o.id and s.month = o.month;
+  delete from posthorn.job_awaits w where w.job = o.id;
   delete from posthorn.enqueued_jobs x where x.namespace_id = o.namespace_id and x.id = o.id and x.month = o.month;
   return o.id;
 end $$;

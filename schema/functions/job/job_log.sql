@@ -41,6 +41,7 @@ $$;
 -- Ends jobs as FAILED or CANCELLED. A job that no worker had is a row without a worker.
 create or replace function posthorn.finish_jobs(held posthorn.running_jobs[], status text, error_message text, at timestamptz)
 returns void language sql as $$
+  delete from posthorn.job_awaits w where w.job = any (array(select h.job from unnest(finish_jobs.held) h));
   with tried as (
     delete from posthorn.retried_jobs s where s.job = any (array(select h.job from unnest(finish_jobs.held) h)) returning s.*
   )

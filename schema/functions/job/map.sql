@@ -7,7 +7,8 @@
 --   parked_jobs                   held back by a tag that is paused or at its limit
 --   running_jobs                  with a worker, and until when
 --   retried_jobs, job_log_entries earlier attempts
---   saved_steps                   what attempts have done for good, with its results
+--   saved_steps                   the results of steps
+--   job_awaits, awaited_events, await_places                 jobs that wait for events, and how far these were looked at
 --   finished_jobs                 completed, failed for good or cancelled
 --   job_keys                      keys under which no second job is enqueued
 --   job_limits, running_tags, job_starts, job_openings       limits of tags, and the jobs that count against them
@@ -20,5 +21,6 @@
 --        └► pick_within_limits ──► park_jobs ──► parked_jobs ──(open_job_tags)──► ready_jobs
 --   complete_job, fail_job, snooze_job, cancel_job ──► finished_jobs, or back to waiting_jobs
 --   save_step, sleep_job ──► saved_steps
+--   await_event ──► job_awaits and waiting_jobs ──(wake_jobs)──► ready_jobs
 --   a worker that is silent ──► expire_jobs ──► back to ready_jobs
 --   reset_job brings a job back that has ended

@@ -1,5 +1,5 @@
--- Steps of jobs: what an attempt has done for good. Each has a name within its job, and a result. An attempt that comes
--- later finds the results, and leaves these steps out. Steps stay as long as their job.
+-- The results of steps of jobs. Each step has a name within its job. An attempt that comes later finds the results, and
+-- leaves these steps out. Steps stay as long as their job.
 
 -- The lock lets heartbeats pass, and nothing that would end the attempt before the caller's transaction.
 create or replace function posthorn.save_step(
@@ -18,8 +18,8 @@ begin
   perform posthorn.check_message('step', null, coalesce(save_step.result, '{}'), '{}', null);
   step := posthorn.add_step(save_step.job, save_step.worker, save_step.name, save_step.result, null, save_step.attempt, save_step.namespace);
   if step.wakes_at is not null then
-    raise exception 'step % of job % is a sleep', save_step.name, save_step.job
-      using errcode = 'PH002', hint = 'Each step and each sleep of a job needs a name of its own.';
+    raise exception 'step % of job % is %', save_step.name, save_step.job, case when step.event_type is null then 'a sleep' else 'a wait for an event' end
+      using errcode = 'PH002', hint = 'Each step, sleep and wait of a job needs a name of its own.';
   end if;
   return step.result;
 end $$;
@@ -51,9 +51,9 @@ begin
   end if;
   step := posthorn.add_step(sleep_job.job, sleep_job.worker, sleep_job.name, to_json(at + sleep_job.sleep_for), at + sleep_job.sleep_for,
     sleep_job.attempt, sleep_job.namespace);
-  if step.wakes_at is null then
+  if step.wakes_at is null or step.event_type is not null then
     raise exception 'step % of job % is no sleep', sleep_job.name, sleep_job.job
-      using errcode = 'PH002', hint = 'Each step and each sleep of a job needs a name of its own.';
+      using errcode = 'PH002', hint = 'Each step, sleep and wait of a job needs a name of its own.';
   elsif step.wakes_at <= at then
     return null;
   end if;
@@ -66,7 +66,7 @@ end $$;
 comment on function posthorn.sleep_job(bigint, text, text, interval, int, text) is
   'consumer: Ends the attempt of a worker at a job without a failure, and lets the job go on after sleep_for; returns when. Null: the sleep with this name is over, and the attempt goes on.';
 
--- When an attempt wakes that has ended with a sleep, for a worker that did not get the answer; an error if it has not
+-- When an attempt wakes that has ended with a sleep or a wait for an event, for a worker that did not get the answer; an error if it has not
 -- ended so.
 create or replace function posthorn.repeated_sleep(job_id bigint, holder text, step_name text, attempt_no int, namespace text)
 returns timestamptz language plpgsql stable as $$
@@ -82,8 +82,10 @@ begin
 end $$;
 
 -- Saves a step unless it is saved already, and returns it.
-create or replace function posthorn.add_step(job_id bigint, holder text, step_name text, value json, wake_time timestamptz, attempt_no int, namespace text)
-returns posthorn.saved_steps language plpgsql as $$
+create or replace function posthorn.add_step(
+  job_id bigint, holder text, step_name text, value json, wake_time timestamptz, attempt_no int, namespace text,
+  awaited_type text default null, awaited_key text default null
+) returns posthorn.saved_steps language plpgsql as $$
 declare
   most constant int := 1000;
   most_bytes constant int := 4194304;  -- as they are stored: a claim brings all of them
@@ -103,8 +105,8 @@ begin
   end if;
   select count(*), coalesce(sum(pg_column_size(s.result)), 0) into saved, bytes
   from posthorn.saved_steps s where s.job = held.job and s.month = held.month;
-  insert into posthorn.saved_steps as s (job, name, month, n, attempt, saved_at, wakes_at, result)
-  select held.job, step_name, held.month, saved + 1, held.attempt, posthorn.now(), wake_time, value
+  insert into posthorn.saved_steps as s (job, name, month, n, attempt, saved_at, wakes_at, event_type, event_key, result)
+  select held.job, step_name, held.month, saved + 1, held.attempt, posthorn.now(), wake_time, awaited_type, awaited_key, value
   where saved < most and bytes + coalesce(pg_column_size(value), 0) <= most_bytes
   on conflict do nothing
   returning s.* into step;
@@ -123,18 +125,23 @@ begin
 end $$;
 
 create or replace function posthorn.job_steps(job bigint, namespace text default null)
-returns table (name text, attempt int, saved_at timestamptz, wakes_at timestamptz, result json) language plpgsql stable security definer
+returns table (
+  name text, attempt int, saved_at timestamptz, wakes_at timestamptz, result json, event_type text, event_key text
+) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
 begin
   perform posthorn.job_status(job_steps.job, job_steps.namespace); -- raises if there is no such job
   return query
-    select s.name::text, s.attempt, s.saved_at, s.wakes_at, s.result
+    select s.name::text, s.attempt, s.saved_at, s.wakes_at,
+      case when s.event_type is not null and s.result->'event_id' is not null -- without its contents, which not all may see
+        then json_build_object('event_id', s.result->'event_id') else s.result end,
+      s.event_type, s.event_key
     from posthorn.saved_steps s where s.job = job_steps.job order by s.n, s.name;
 end $$;
 comment on function posthorn.job_steps(bigint, text) is
-  'consumer: The steps of a job that are saved, in order. wakes_at: it is a sleep, until then.';
+  'consumer: The steps of a job that are saved, in order. wakes_at: it is a sleep, until then at most if it waits for an event.';
 
 -- Whether an attempt has saved a step.
 create or replace function posthorn.has_gone_on(job_id bigint, attempt_no int)
@@ -143,9 +150,9 @@ begin
   return exists (select from posthorn.saved_steps s where s.job = job_id and s.attempt = attempt_no);
 end $$;
 
--- The results of the steps of a job by their names, for a claim.
+-- The results of the steps of a job by their names, for a claim. await_event brings events: they can be large.
 create or replace function posthorn.step_results(job bigint, first_month date, last_month date)
 returns json language sql stable as $$
   select json_object_agg(s.name, s.result order by s.n) from posthorn.saved_steps s
-  where s.job = step_results.job and s.month between step_results.first_month and step_results.last_month
+  where s.job = step_results.job and s.event_type is null and s.month between step_results.first_month and step_results.last_month
 $$;

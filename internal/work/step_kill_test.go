@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,13 +26,14 @@ const (
 	noSuchPoint = 3 // the exit code of a process whose flow has ended without coming to its point
 )
 
-// A flow of steps and a sleep is killed with -9 at each point between two statements, one job for each point. The
+// A flow of steps, a sleep and a wait for an event is killed with -9 at each point between two statements, one job for each point. The
 // effect of each step in a transaction happens exactly once, no step that is saved is made again, and all flows end with
 // the same result.
 func TestFlowIsKilledAtEachPoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Exec("create table public.effects (job bigint, step int, in_tx boolean, again boolean)")
+	w.settleFlows()
 	killed := 0
 	for point := 1; ; point++ {
 		w.enqueue(posthorn.NewJob{Title: strconv.Itoa(point), Tags: []string{"flow"}})
@@ -46,7 +48,7 @@ func TestFlowIsKilledAtEachPoint(t *testing.T) {
 		}
 		killed++
 	}
-	if least := 3*flowSteps + 2; killed < least {
+	if least := 3*flowSteps + 4; killed < least {
 		t.Errorf("%d processes were killed, want %d at least", killed, least)
 	}
 	w.workOnFlows(0)
@@ -55,7 +57,7 @@ func TestFlowIsKilledAtEachPoint(t *testing.T) {
 		return testworld.Ask[bool](w, "select bool_and(status = 'COMPLETED') from posthorn.jobs")
 	})
 	for _, check := range []struct{ name, sql string }{
-		{"flows with another result", `select count(*) from posthorn.jobs where result::text <> '"01234"'`},
+		{"flows with another result", `select count(*) from posthorn.jobs where result::text <> '"012seven34"'`},
 		{"effects in transactions that did not happen exactly once", `select count(*) from (
 			select from posthorn.jobs j cross join generate_series(1, 4, 2) s left join public.effects e on e.job = j.id and e.step = s
 			group by j.id, s having count(e.job) <> 1) x`},
@@ -67,6 +69,24 @@ func TestFlowIsKilledAtEachPoint(t *testing.T) {
 			t.Errorf("%d %s", n, check.name)
 		}
 	}
+}
+
+// settleFlows publishes the event that a flow waits for when it does, once for each flow.
+func (w *world) settleFlows() {
+	ctx, stop := context.WithCancel(w.T.Context())
+	var settling sync.WaitGroup
+	w.T.Cleanup(func() { stop(); settling.Wait() })
+	settling.Go(func() {
+		for ctx.Err() == nil {
+			_, err := w.Pool().Exec(ctx, `select posthorn.publish('default', 'flow.settled', '"seven"', key => a.event_key)
+				from posthorn.job_awaits a where not exists (select from posthorn.events e where e.type = 'flow.settled' and e.key = a.event_key)`)
+			if err != nil && ctx.Err() == nil {
+				w.T.Error(err)
+				return
+			}
+			time.Sleep(5 * time.Millisecond) // between two looks
+		}
+	})
 }
 
 // TestFlowProcess is the process that kills itself in the flow whose title is its point.
@@ -126,6 +146,19 @@ func (w *world) workOnFlows(point int) {
 				may()
 			}
 			result += made
+			if i == 2 {
+				settled, err := job.Await(ctx, "settled", "flow.settled", strconv.FormatInt(job.ID, 10), time.Hour)
+				if err != nil {
+					may()
+					return err
+				}
+				may()
+				var n string
+				if err := settled.Decode(&n); err != nil {
+					return err
+				}
+				result += n
+			}
 		}
 		if job.Title == strconv.Itoa(point) {
 			os.Exit(noSuchPoint)

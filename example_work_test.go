@@ -103,10 +103,16 @@ func ExampleStep() {
 		}); err != nil {
 			return err
 		}
+		paid, err := job.Await(ctx, "paid", "payment.settled", order.ID, 7*24*time.Hour)
+		if errors.Is(err, posthorn.ErrTimedOut) {
+			return posthorn.Permanent(err) // or remind the customer
+		} else if err != nil {
+			return err
+		}
 		if err := job.Sleep(ctx, "time to withdraw", 24*time.Hour); err != nil {
 			return err
 		}
-		return job.SetResult(charge)
+		return job.SetResult([]any{charge, paid.ID})
 	})
 }
 

@@ -38,7 +38,9 @@ type program struct {
 }
 
 const (
-	placed = `select posthorn.publish('default', 'order.placed', '{"ID": "7", "Cents": 1990}', key => '7', tags => '{web,public}')`
+	placed  = `select posthorn.publish('default', 'order.placed', '{"ID": "7", "Cents": 1990}', key => '7', tags => '{web,public}')`
+	ordered = `select posthorn.enqueue('default', 'an order', '{"ID": "7", "Cents": 1990}', tags => '{orders}')`
+	paid    = `select posthorn.publish('default', 'payment.settled', key => '7')`
 	// The event is handled by each group; a failure would leave it in another state.
 	completed = `select bool_and(state = 'COMPLETED') from posthorn.outcomes('default', 1)`
 	worked    = `select bool_and(status = 'COMPLETED') from posthorn.jobs`
@@ -80,7 +82,7 @@ var programs = map[string]program{
 	"ExampleClient_Enqueue_options":       {run: ExampleClient_Enqueue_options},
 	"ExampleWorkOn":                       {run: ExampleWorkOn, then: job("mail"), until: worked},
 	"ExampleJob_Progress":                 {run: ExampleJob_Progress, handles: true, then: job("import"), until: worked},
-	"ExampleStep":                         {run: ExampleStep, handles: true, then: job("orders"), until: "select count(*) = 3 from posthorn.job_steps(1)"},
+	"ExampleStep":                         {run: ExampleStep, handles: true, then: ordered + "; " + paid, until: "select count(*) = 4 from posthorn.job_steps(1)"},
 	"ExampleJob_Complete":                 {run: ExampleJob_Complete, handles: true, then: job("billing"), until: worked},
 	"ExampleClient_WorkBatchTx":           {run: ExampleClient_WorkBatchTx, handles: true, then: job("billing"), until: worked},
 	"ExampleReader_Events":                {run: ExampleReader_Events, also: askForOrders},

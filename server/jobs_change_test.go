@@ -50,6 +50,65 @@ func TestChangeAndDeleteJob(t *testing.T) {
 	s.call(t, "PATCH", "/events/3", map[string]any{"run_at": "soon"}).want(t, 400)
 }
 
+// A job waits for an event over HTTP. The token must read events, and does not get those of streams that are hidden from it.
+func TestJobAwaitsEvent(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	all := s.issue(t, "default", allScopes)
+	worker := s.issue(t, "default", []scope{scopeJobsWork})
+	payroll := s.issue(t, "default", allScopes, "payroll")
+	await := func(attempt int, headers ...string) answered {
+		return s.call(t, "POST", "/events/1/await", map[string]any{
+			"worker_id": "w:1", "attempt": attempt, "name": "paid", "type": "payment.settled", "key": "order-7", "timeout": "1h"}, headers...)
+	}
+	pay := func(stream string) {
+		s.call(t, "POST", "/v1/events", map[string]any{"type": "payment.settled", "key": "order-7", "stream": stream, "payload": 1990}, payroll).want(t, 201)
+		s.exec(t, "update posthorn.await_places set at = at - interval '1 minute'; select posthorn.wake_jobs()")
+	}
+	s.call(t, "POST", "/events", `{"title":"a","tags":"x"}`, all).want(t, 201)
+	take := func(status int) {
+		s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1", nil, all).want(t, status)
+	}
+	take(200)
+	await(1, worker).wantProblem(t, 403, "the token lacks the scope read")
+	s.call(t, "POST", "/events/1/await", `{"worker_id":"w:1","name":"paid","type":"t","key":"k"}`, all).wantProblem(t, 400, "timeout is missing")
+	pay("payroll")
+	var got awaitedView
+	await(1, all).want(t, 200, &got)
+	if got.Event != nil || got.WaitsUntil == nil || got.TimedOut {
+		t.Fatalf("it waits: %+v", got)
+	}
+	pay("payroll")
+	take(204)
+	pay("default")
+	take(200)
+	got = awaitedView{}
+	await(2, all).want(t, 200, &got)
+	if got.Event == nil || got.Event.Stream != "default" || string(got.Event.Payload) != "1990" || got.WaitsUntil != nil {
+		t.Errorf("event: %+v", got)
+	}
+	var listed jobStepsView
+	s.call(t, "GET", "/events/1/steps", nil, all).want(t, 200, &listed)
+	if len(listed.Steps) != 1 || listed.Steps[0].AwaitedEvent() != got.Event.ID || strings.Contains(string(listed.Steps[0].Result), "1990") {
+		t.Errorf("steps: %+v", listed.Steps)
+	}
+}
+
+// The event that an attempt has got is hidden from a later one whose token sees less.
+func TestAwaitedEventIsHidden(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named, others := s.issue(t, "default", allScopes, "payroll"), s.issue(t, "default", allScopes)
+	s.call(t, "POST", "/events", `{"title":"a","tags":"x"}`, named).want(t, 201)
+	s.call(t, "POST", "/v1/events", `{"type":"t","key":"k","stream":"payroll"}`, named).want(t, 201)
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1", nil, named).want(t, 200)
+	const await = `{"worker_id":"w:1","name":"paid","type":"t","key":"k","timeout":"1h"}`
+	s.call(t, "POST", "/events/1/await", await, named).want(t, 200)
+	s.call(t, "POST", "/events/1/await", await, others).wantProblem(t, 403, "restricted stream")
+}
+
 // A worker saves what it has done for good, and the next attempt gets that with the job, and the progress.
 func TestJobSteps(t *testing.T) {
 	t.Parallel()

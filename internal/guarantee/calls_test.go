@@ -122,6 +122,11 @@ var everyday = []calls{
 			'results', jsonb_build_array(jsonb_build_object('webhook', 1, 'event', $event, 'outcome', 'delivered', 'attempts', 1, 'request_id', 'r', 'status', 200, 'duration_ms', 5))))`,
 	}},
 
+	// A wait looks at the events since its job was enqueued, up to 10,000.
+	{reads: 5000, statements: []string{
+		"select posthorn.await_event($running, 'w', 'await', 'e', 'nobody', '1 minute')",
+	}},
+
 	// Dead letters.
 	{statements: []string{
 		`select count(*) from posthorn.list_dead_letters('default', 'plain', '{"limit": 10}')`,
@@ -162,6 +167,7 @@ var everyday = []calls{
 		"select posthorn.heartbeat_job($running, 'w')",
 		"select posthorn.save_step($running, 'w', 's')",
 		"select posthorn.sleep_job($running, 'w', 's', '1 minute')",
+		"select posthorn.wake_jobs()",
 		"select count(*) from posthorn.job_steps($running)",
 		"select count(*) from (" + someJobs + ") j, posthorn.heartbeat_jobs('w', j.ids, j.attempts, '1 minute')",
 		"select count(*) from (" + someJobs + ") j, posthorn.held_jobs('w', j.ids, j.attempts)",

@@ -29,7 +29,7 @@ var documented = map[string]struct{ roles, before string }{
 	"subscribe.md":     {roles: "cc a o p c a"},
 	"table-changes.md": {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish
 	"webhooks.md":      {roles: "aa"},
-	"workflows.md":     {roles: "p ccc c c cc", before: "create table bookings (order_id text, cents int)"},
+	"workflows.md":     {roles: "p ccc c c c p c c c c c", before: "create table bookings (order_id text, cents int)"},
 }
 
 var (

@@ -143,6 +143,50 @@ func TestJobSleeps(t *testing.T) {
 	}
 }
 
+// A job that waits for an event has no worker. It goes on when the event comes, and when none came in time.
+func TestJobAwaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		e, err := job.Await(ctx, "paid", "payment.settled", job.Title, 24*time.Hour)
+		if errors.Is(err, posthorn.ErrTimedOut) {
+			return job.SetResult("too late")
+		} else if err != nil {
+			return err
+		}
+		var cents int
+		if err := e.Decode(&cents); err != nil {
+			return err
+		}
+		return job.SetResult(cents)
+	})
+	w.Start()
+	enqueue := func(title string) int64 {
+		return w.enqueue(posthorn.NewJob{Title: title, Tags: mail, MaxRetries: posthorn.NoRetries})[0]
+	}
+	pay := func(key string) {
+		if _, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: "payment.settled", Key: key, Payload: 1990}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	early, late, never := enqueue("early"), enqueue("late"), enqueue("never")
+	pay("early")
+	w.status(early, "COMPLETED")
+	w.Await("select count(*) = 2 from posthorn.waiting_jobs")
+	pay("late")
+	job := w.status(late, "COMPLETED")
+	if string(job.Result) != "1990" || job.Attempt != 2 || job.RetryCount != 0 {
+		t.Errorf("result %s of attempt %d, %d failures", job.Result, job.Attempt, job.RetryCount)
+	}
+	if story := w.story(late); story != "PICKED SNOOZED PICKED COMPLETED" {
+		t.Errorf("its story: %s", story)
+	}
+	w.TurnClock(25 * time.Hour)
+	if job := w.status(never, "COMPLETED"); string(job.Result) != `"too late"` {
+		t.Errorf("result %s", job.Result)
+	}
+}
+
 // An attempt that has ended with a sleep has not failed, whatever its handler returns.
 func TestSleepingJobHasNotFailed(t *testing.T) {
 	t.Parallel()

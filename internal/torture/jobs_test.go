@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ type jobsPart struct {
 	made      map[int64]bool
 	completed map[int64]string // by job id, the worker that received a confirmation of completing the job
 	charged   map[int64]string // by job id, the result of its step, as a worker was told
+	settled   map[int64]string // by job id, the event for which it waited, as a worker was told
 }
 
 const workerProcesses = 5 // with ten workers each
@@ -46,7 +48,7 @@ func (j *jobsPart) faults() []fault {
 
 func (j *jobsPart) start() {
 	j.found = newJobsFindings()
-	j.made, j.completed, j.charged = map[int64]bool{}, map[int64]string{}, map[int64]string{}
+	j.made, j.completed, j.charged, j.settled = map[int64]bool{}, map[int64]string{}, map[int64]string{}, map[int64]string{}
 	address := fmt.Sprintf("127.0.0.1:%d", testdir.FreePort(j.t))
 	j.api = newAPI("http://" + address)
 	j.t.Cleanup(j.api.http.CloseIdleConnections)
@@ -80,9 +82,19 @@ func (j *jobsPart) publisher() func(context.Context) {
 			return
 		}
 		j.mu.Lock()
-		defer j.mu.Unlock()
 		j.made[made.ID] = true
+		j.mu.Unlock()
 		j.record.acked.Add(1)
+		pause(ctx, upTo(rng, 300*time.Millisecond))
+		j.settle(n, made.ID)
+	}
+}
+
+// settle publishes the event for which a job may wait, also when no more jobs are enqueued.
+func (j *jobsPart) settle(n, id int64) {
+	status, answer := j.api.call(j.ctx, "POST", "/v1/events", fmt.Sprint("settled-", n), map[string]any{"type": "settled", "key": fmt.Sprint(id)})
+	if j.ctx.Err() == nil && status != 200 && status != 201 {
+		j.fail(fmt.Errorf("publish: %d %s", status, answer))
 	}
 }
 
@@ -91,7 +103,11 @@ func (j *jobsPart) note(line string) {
 	var id int64
 	var worker string
 	if _, err := fmt.Sscanf(line, "step %d %s", &id, &worker); err == nil {
-		j.noteStep(id, worker)
+		j.noteOnce(j.charged, "step", id, worker)
+		return
+	}
+	if _, err := fmt.Sscanf(line, "settled %d %s", &id, &worker); err == nil {
+		j.noteOnce(j.settled, "wait", id, worker)
 		return
 	}
 	if _, err := fmt.Sscanf(line, "done %d %s", &id, &worker); err != nil {
@@ -107,14 +123,14 @@ func (j *jobsPart) note(line string) {
 	j.record.done.Add(1)
 }
 
-// noteStep records the result of a step that a worker was told.
-func (j *jobsPart) noteStep(id int64, result string) {
+// noteOnce records the result of a step or a wait that a worker was told.
+func (j *jobsPart) noteOnce(results map[int64]string, what string, id int64, result string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if before := j.charged[id]; before != "" && before != result {
-		j.found.report(doubled, "the step of job %d has the results %s and %s", id, before, result)
+	if before := results[id]; before != "" && before != result {
+		j.found.report(doubled, "the %s of job %d has the results %s and %s", what, id, before, result)
 	}
-	j.charged[id] = result
+	results[id] = result
 }
 
 // checkStep compares the step of a job that is saved with the result that workers were told.
@@ -124,12 +140,15 @@ func (j *jobsPart) checkStep(id int64) {
 		return
 	}
 	var told struct {
-		Steps []struct{ Name, Result string }
+		Steps []struct {
+			Name   string
+			Result json.RawMessage
+		}
 	}
 	status, answer := j.api.call(j.t.Context(), "GET", fmt.Sprintf("/events/%d/steps", id), "", nil)
 	if status == 200 && json.Unmarshal(answer, &told) == nil {
 		for _, s := range told.Steps {
-			if s.Name == step && s.Result == want {
+			if s.Name == step && string(s.Result) == strconv.Quote(want) {
 				return
 			}
 		}
@@ -170,6 +189,6 @@ func (j *jobsPart) check() (string, *findings) {
 			entries[strings.ToLower(e.Action)]++
 		}
 	}
-	return fmt.Sprintf("%d jobs, %d completed, %d failed; picked %d times, expired %d, reset %d, slept %d, failed attempts %d; %d steps",
-		len(j.made), ends["COMPLETED"], ends["FAILED"], entries["picked"], entries["expired"], entries["reset"], entries["snoozed"], entries["failed"], len(j.charged)), j.found
+	return fmt.Sprintf("%d jobs, %d completed, %d failed; picked %d times, expired %d, reset %d, slept %d, failed attempts %d; %d steps, %d awaited events",
+		len(j.made), ends["COMPLETED"], ends["FAILED"], entries["picked"], entries["expired"], entries["reset"], entries["snoozed"], entries["failed"], len(j.charged), len(j.settled)), j.found
 }

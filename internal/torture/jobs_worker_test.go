@@ -22,7 +22,7 @@ import (
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// beServer serves HTTP until it is killed.
+// beServer serves HTTP, and does the upkeep, until it is killed.
 func beServer(ctx context.Context, s setup) error {
 	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()})
 	if err != nil {
@@ -32,13 +32,18 @@ func beServer(ctx context.Context, s setup) error {
 	if err != nil {
 		return err
 	}
+	go func() {
+		if err := ph.Run(ctx); err != nil && ctx.Err() == nil {
+			fmt.Println("wrong: upkeep:", err)
+		}
+	}()
 	return server.New(ph, server.Options{Logger: quiet()}).Serve(ctx, listener, nil)
 }
 
 const workersOfAProcess = 10
 
 // beWorkers runs workers until it is killed. It prints a line for each confirmed
-// completion of a job, for each result of a step, and for each unexpected answer.
+// completion of a job, for each result of a step or a wait, and for each unexpected answer.
 func beWorkers(ctx context.Context, s setup) error {
 	api := newAPI(s.Server)
 	var all sync.WaitGroup
@@ -93,11 +98,31 @@ func (w *jobWorker) once(ctx context.Context) {
 		if status, answer := w.report(ctx, job, "sleep", map[string]any{"name": "nap", "sleep_for": "50ms"}); status == 200 && json.Unmarshal(answer, &nap) == nil && nap.Over {
 			w.complete(ctx, job)
 		}
-	case dice < 38:
-		w.report(ctx, job, "fail", map[string]any{"error_message": "no", "retry_in": w.rng.Float64() / 5, "permanent": dice == 37})
+	case dice < 32:
+		w.settle(ctx, job)
+	case dice < 46:
+		w.report(ctx, job, "fail", map[string]any{"error_message": "no", "retry_in": w.rng.Float64() / 5, "permanent": dice == 45})
 	default:
 		pause(ctx, upTo(w.rng, 20*time.Millisecond))
 		w.complete(ctx, job)
+	}
+}
+
+// settle completes the job once its event has come, and lets it wait for the event until then. One comes
+// for each job.
+func (w *jobWorker) settle(ctx context.Context, job takenJob) {
+	var came struct {
+		Event      *struct{ ID int64 }
+		WaitsUntil *time.Time `json:"waits_until"`
+	}
+	status, answer := w.report(ctx, job, "await", map[string]any{"name": "settled", "type": "settled", "key": fmt.Sprint(job.ID), "timeout": "1h"})
+	switch {
+	case status != 200:
+	case json.Unmarshal(answer, &came) == nil && came.Event != nil:
+		fmt.Println("settled", job.ID, came.Event.ID)
+		w.complete(ctx, job)
+	case came.WaitsUntil == nil:
+		fmt.Printf("wrong: wait of job %d: %s\n", job.ID, answer)
 	}
 }
 
@@ -116,7 +141,7 @@ func (w *jobWorker) charge(ctx context.Context, job takenJob) {
 	fmt.Println("step", job.ID, saved.Result)
 }
 
-// step is the name of the one step that jobs have, beside a sleep.
+// step is the name of the one step that jobs have, beside a sleep and a wait.
 const step = "charge"
 
 func (w *jobWorker) take(ctx context.Context) (job takenJob, ok bool) {

@@ -95,8 +95,9 @@ end $$;
 
 -- An id that is lower than those of all events that were published from some time on.
 create or replace function posthorn.last_id_before(at timestamptz)
-returns bigint language sql stable
-return coalesce((select t.seq from posthorn.ticks t where t.at <= last_id_before.at - interval '1 minute' order by t.at desc limit 1), 0);
+returns bigint language sql stable as $$
+  select coalesce((select t.seq from posthorn.ticks t where t.at <= last_id_before.at - interval '1 minute' order by t.at desc limit 1), 0)
+$$;
 
 -- Whether a worker may see the events of a stream, of which some are hidden from it.
 create or replace function posthorn.may_see(hidden bigint[], stream_id bigint)

@@ -64,11 +64,11 @@ func viewOfJob(j admin.JobStatus) jobView {
 type jobEntryView struct {
 	ID              int64     `json:"id" example:"5001"`
 	WorkerID        string    `json:"worker_id,omitempty"`
-	Action          string    `json:"action" enum:"PICKED,STARTED,COMPLETED,FAILED,EXPIRED,RESET,CANCELLED"`
+	Action          string    `json:"action" enum:"PICKED,STARTED,COMPLETED,FAILED,EXPIRED,RESET,CANCELLED,SNOOZED,CHANGED"`
 	StatusCode      *int      `json:"status_code,omitempty"`
 	ErrorMessage    string    `json:"error_message,omitempty"`
 	ExecutionTimeMS *int64    `json:"execution_time_ms,omitempty"`
-	Reason          string    `json:"reason,omitempty" doc:"Of RESET and CANCELLED"`
+	Reason          string    `json:"reason,omitempty" doc:"Of RESET, CANCELLED, SNOOZED and CHANGED"`
 	CreatedAt       time.Time `json:"created_at"`
 }
 

@@ -257,3 +257,142 @@ func TestIdleWaitsWriteNothing(t *testing.T) {
 	s.wake()
 	equal(t, "place", value[int](s, "select max(n) from posthorn.await_places"), places)
 }
+
+// An event is found whose transaction began before a wait and ended after it, also if the wait commits
+// only after a look at the log that saw the event.
+func TestLateAwaitFindsLateEvent(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.awaitsAlso("order-1")
+	s.wake()
+	job := s.job("{x}")
+	s.claimJobs("w", "{x}", 1)
+	publisher, another := s.another(), s.another()
+	publisher.exec("begin")
+	event := publisher.pay("order-7")
+	another.exec("select pg_current_xact_id()") // ends, with a higher xid
+	s.exec("begin")
+	equal(t, "an event has come", value[int64](s, awaitPayment, job), 0)
+	publisher.exec("commit")
+	another.wantAwake("awake before the wait is known")
+	s.exec("commit")
+	s.wantAwake("awake", job)
+	s.claimJobs("w", "{x}", 1)
+	equal(t, "event", value[int64](s, awaitPayment, job), event)
+}
+
+// A job may have waits for one event under two names, of which an earlier attempt has left one behind.
+func TestJobAwaitsAnEventTwice(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	job := s.awaits()
+	s.exec("select posthorn.change_job($1, run_at => posthorn.now())", job)
+	s.claimJobs("w", "{x}", 1)
+	s.exec("select posthorn.await_event($1, 'w', 'settled', 'payment.settled', 'order-7', '1 day')", job)
+	s.pay("order-7")
+	s.wantAwake("awake", job)
+}
+
+// A job that has ended waits for nothing.
+func TestEndedJobAwaitsNothing(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"select posthorn.complete_job($1, 'w')", "select posthorn.complete_jobs('w', array[$1::bigint])", "select posthorn.fail_job($1, 'w', 'no', permanent => true)"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			job := s.awaits()
+			s.exec("select posthorn.reset_job($1)", job)
+			s.claimJobs("w", "{x}", 1)
+			s.exec(end, job)
+			equal(t, "waits", value[int](s, "select count(*) from posthorn.job_awaits"), 0)
+		})
+	}
+}
+
+// After a restore into another cluster, waits get the events from before and after it, and time out.
+func TestAwaitSurvivesRebase(t *testing.T) {
+	t.Parallel()
+	for name, events := range map[string]func(s *session, rebase func()) int64{
+		"event before": func(s *session, rebase func()) int64 { e := s.pay("order-7"); rebase(); return e },
+		"event after":  func(s *session, rebase func()) int64 { rebase(); return s.pay("order-7") },
+		"no event":     func(_ *session, rebase func()) int64 { rebase(); return 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			job := s.awaits()
+			s.wake()
+			event := events(s, func() { s.exec("select posthorn.rebase(true)") })
+			s.wake()
+			if event == 0 {
+				s.turnClock(25 * time.Hour)
+				s.exec("select posthorn.promote_jobs()")
+			}
+			s.wantAwake("awake", job)
+			s.claimJobs("w", "{x}", 1)
+			equal(t, "event", value[int64](s, awaitPayment, job), event)
+			equal(t, "status", value[string](s, "select posthorn.job_status($1)", job), "PROCESSING")
+		})
+	}
+}
+
+// A wait ends in time although the ids of events have moved on by much, and no event has come since.
+func TestAwaitTimesOutBehindAGapOfIDs(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	job := s.awaits()
+	s.wake()
+	s.exec("select setval('posthorn.event_id', 1000000000000)")
+	s.turnClock(25 * time.Hour)
+	s.exec("select posthorn.promote_jobs()")
+	s.wantAwake("awake", job)
+	s.claimJobs("w", "{x}", 1)
+	equal(t, "event", value[int64](s, awaitPayment, job), 0)
+	equal(t, "status", value[string](s, "select posthorn.job_status($1)", job), "PROCESSING")
+}
+
+// A client that hangs in the middle of a look at the log, or of a wait, keeps nobody waiting.
+func TestLookForAwaitedEventsWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	for name, hang := range map[string]func(s *session, job int64){
+		"in a look": func(s *session, _ int64) { s.exec("select posthorn.wake_jobs()") },
+		"in a wait": func(s *session, job int64) {
+			s.exec("select posthorn.await_event($1, 'w', 'paid', 'payment.settled', 'order-7', '1 day')", job)
+		},
+		"in a cancellation": func(s *session, job int64) { s.exec("select posthorn.cancel_job($1)", job) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			hanging := s.another()
+			job := s.awaits()
+			s.awaitsAlso("order-8")
+			s.wake()
+			s.exec("select posthorn.change_job($1, run_at => posthorn.now())", job)
+			s.claimJobs("w", "{x}", 1)
+			s.pay("order-7")
+			hanging.exec("begin")
+			hang(hanging, job)
+			s.pay("order-7")
+			s.exec("set lock_timeout = '5s'")
+			s.wake()
+			equal(t, "upkeep", value[string](s, "select coalesce(posthorn.tend()->>'errors', 'no errors')"), "no errors")
+			hanging.exec("commit")
+			s.pay("order-8")
+			s.await("select coalesce(posthorn.wake_jobs(), 0) >= 0 and exists (select from posthorn.ready_jobs where tag = 'y')")
+		})
+	}
+}
+
+// Events are not among what a claim brings, and so do not count against the limit of its results.
+func TestLargeAwaitedEventsDoNotCount(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	job := s.job("{x}")
+	s.claimJobs("w", "{x}", 1)
+	for i := range 8 {
+		s.exec("select posthorn.publish('default', 't', to_json((select string_agg(md5($1 || '-' || j), '') from generate_series(1, 24000) j)), key => $1)", fmt.Sprint(i))
+		s.exec("select posthorn.await_event($1, 'w', 'wait ' || $2, 't', $2, '1 day')", job, fmt.Sprint(i))
+	}
+	s.exec("select posthorn.save_step($1, 'w', 'charge', '1')", job)
+}

@@ -115,6 +115,9 @@ create sequence posthorn.expire_jobs_from;
 comment on sequence posthorn.expire_jobs_from is
   'The time at which sessions look again for leases of jobs that have passed, in milliseconds.';
 
+create sequence posthorn.wake_jobs_from;
+comment on sequence posthorn.wake_jobs_from is 'The time at which sessions look again for events that jobs wait for, in milliseconds.';
+
 create table posthorn.enqueued_jobs (
   id bigint not null default nextval('posthorn.job_id'),
   run_at timestamptz not null,
@@ -240,10 +243,10 @@ create index job_awaits_look on posthorn.job_awaits (look_from) where look_from 
 create table posthorn.awaited_events (
   job bigint not null,
   name text collate "C" not null,
-  event bigint not null,
-  primary key (job, name, event)
+  event bigint not null
 );
 comment on table posthorn.awaited_events is 'Events that have come for jobs that wait for them, until the jobs know it.';
+create index awaited_events_job on posthorn.awaited_events (job, name); -- not unique: an insert would wait for a worker that has just ended the wait
 
 create table posthorn.await_places (
   n bigint generated always as identity primary key,

@@ -54,6 +54,7 @@ begin
   end loop;
   delete from posthorn.stretches; -- their snapshots mean nothing here
   delete from posthorn.await_places;
+  insert into posthorn.await_places (at, seq, seen) values (clock_timestamp(), coalesce(pg_sequence_last_value('posthorn.event_id'), 0), posthorn.snapshot());
   update posthorn.job_awaits w
   set seen = null, seq = sight.seq, look_from = 0, look_to = coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
   update posthorn.cluster c set system_identifier = here, verified = pg_postmaster_start_time();

@@ -17,7 +17,7 @@ declare
   held posthorn.running_jobs;
   step posthorn.saved_steps;
   w posthorn.job_awaits;
-  came bigint;
+  look record;
   answer posthorn.awaited;
 begin
   select r.* into held from posthorn.running_jobs r
@@ -45,12 +45,12 @@ begin
     return posthorn.awaited_of(step.result);
   elsif w.job is null then
     w := posthorn.begin_await(held, step, await_event.hidden_streams);
-    came := posthorn.first_look(w);
+    look := posthorn.first_look(w);
   else
-    came := posthorn.last_look(w, step.wakes_at <= at);
+    look := posthorn.last_look(w, step.wakes_at <= at);
   end if;
-  if came is not null or step.wakes_at <= at and posthorn.has_looked_everywhere(w) then
-    return posthorn.awaited_of(posthorn.end_await(w, came));
+  if look.came is not null or look.whole and step.wakes_at <= at then
+    return posthorn.awaited_of(posthorn.end_await(w, look.came));
   end if;
   answer.waits_until := greatest(step.wakes_at, at + interval '1 second'); -- after that second the look will be over
   perform posthorn.snooze_job(held.job, held.worker,
@@ -78,7 +78,7 @@ begin
   w.until := step.wakes_at;
   if hidden_streams <> '{}' then
     w.hidden := array(
-      select posthorn.stream_id(n.namespace, s) from posthorn.namespaces n, unnest(hidden_streams) s where n.id = held.namespace_id);
+      select posthorn.stream_hash(n.namespace, s) from posthorn.namespaces n, unnest(hidden_streams) s where n.id = held.namespace_id);
   end if;
   w.seen := posthorn.snapshot();
   w.seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0); -- after the snapshot: it shows no higher id
@@ -105,35 +105,35 @@ returns boolean language sql immutable
 return hidden is null or stream_id <> all (hidden);
 
 -- Looks for the event of a new wait among those that the log has, unless they are many: then wake_jobs does.
-create or replace function posthorn.first_look(w posthorn.job_awaits)
-returns bigint language sql stable
-return (
-  select e.id from posthorn.events e
-  where w.look_to is null and e.namespace_id = w.namespace_id and e.id > w.look_from and e.id <= w.seq
-    and e.created_at >= w.since and e.type = w.event_type and e.key = w.event_key and posthorn.may_see(w.hidden, e.stream_id)
-  order by e.id limit 1);
-
--- Looks for the event of a wait for which wake_jobs has looked so far; in_time: at what came since, too.
-create or replace function posthorn.last_look(w posthorn.job_awaits, in_time boolean)
-returns bigint language plpgsql stable as $$
-declare
-  came bigint := (select min(a.event) from posthorn.awaited_events a where a.job = w.job and a.name = w.name);
+create or replace function posthorn.first_look(w posthorn.job_awaits, out came bigint, out whole boolean) language plpgsql stable as $$
 begin
-  if came is null and in_time and posthorn.has_looked_everywhere(w) then
+  whole := w.look_to is null;
+  select e.id into came from posthorn.events e
+  where first_look.whole and e.namespace_id = w.namespace_id and e.id > w.look_from and e.id <= w.seq
+    and e.created_at >= w.since and e.type = w.event_type and e.key = w.event_key and posthorn.may_see(w.hidden, e.stream_id)
+  order by e.id limit 1;
+end $$;
+
+-- Looks for the event of a wait for which wake_jobs has looked so far. At the end it looks at what came since, too,
+-- unless that is much: then wake_jobs goes on, and the wait with it.
+create or replace function posthorn.last_look(w posthorn.job_awaits, at_end boolean, out came bigint, out whole boolean) language plpgsql stable as $$
+declare
+  place posthorn.await_places;
+begin
+  came := (select min(a.event) from posthorn.awaited_events a where a.job = w.job and a.name = w.name);
+  select w.seq, w.seen into place.seq, place.seen where w.seen is not null;
+  if not found then
+    select p.* into place from posthorn.await_places p order by p.n desc limit 1;
+  end if;
+  whole := at_end and w.look_to is null and coalesce(pg_sequence_last_value('posthorn.event_id'), 0) - place.seq <= 100000;
+  if came is null and whole then
     came := (
       select min(n.id)
-      from posthorn.news_of_log(coalesce(w.seen, (select p.seen from posthorn.await_places p order by p.n desc limit 1)), pg_current_snapshot()) n
+      from posthorn.news_of_log(place.seen, pg_current_snapshot()) n
       where n.namespace_id = w.namespace_id and n.type = w.event_type and n.key = w.event_key and n.created_at >= w.since
         and posthorn.may_see(w.hidden, n.stream_id));
   end if;
-  return came;
 end $$;
-
--- Whether all events were looked at for a wait, but for a few that have just come.
-create or replace function posthorn.has_looked_everywhere(w posthorn.job_awaits)
-returns boolean language sql stable
-return w.look_to is null and coalesce(pg_sequence_last_value('posthorn.event_id'), 0) - case when w.seen is not null then w.seq
-  else (select p.seq from posthorn.await_places p order by p.n desc limit 1) end <= 100000;
 
 -- Ends a wait with an event, or as timed out, and returns the result of its step.
 create or replace function posthorn.end_await(w posthorn.job_awaits, came bigint)

@@ -52,8 +52,8 @@ begin
   o := posthorn.withdraw_pending_job(delete_job.job, delete_job.namespace, 'deleted');
   perform posthorn.drop_job_key(o);
   delete from posthorn.retried_jobs s where s.job = o.id;
+  delete from posthorn.job_awaits w where w.job = o.id; -- before its step, as wake_jobs
   delete from posthorn.saved_steps s where s.job = o.id and s.month = o.month;
-  delete from posthorn.job_awaits w where w.job = o.id;
   delete from posthorn.enqueued_jobs x where x.namespace_id = o.namespace_id and x.id = o.id and x.month = o.month;
   return o.id;
 end $$;

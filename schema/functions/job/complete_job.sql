@@ -44,6 +44,7 @@ begin
     report.execution_time_ms, report.created_at, report.repeated;
   if held.attempt > 1 then
     delete from posthorn.retried_jobs s where s.job = held.job;
+    delete from posthorn.job_awaits w where w.job = held.job;
   end if;
   if exists (select from posthorn.running_tags x where x.job = held.job) then
     perform posthorn.release_tags(array[held.job]);
@@ -101,6 +102,7 @@ begin
   limited := exists (select from posthorn.running_tags); -- set_job_limit may have noted the jobs while their rows were awaited
   if again is not null then
     delete from posthorn.retried_jobs s where s.job = any (again);
+    delete from posthorn.job_awaits w where w.job = any (again);
   end if;
   if limited then
     perform posthorn.release_tags(done);

@@ -88,7 +88,7 @@ create or replace function posthorn.add_step(
 ) returns posthorn.saved_steps language plpgsql as $$
 declare
   most constant int := 1000;
-  most_bytes constant int := 4194304;  -- as they are stored: a claim brings all of them
+  most_bytes constant int := 4194304;  -- as they are stored: a claim brings all of them, but for events
   held posthorn.running_jobs;
   step posthorn.saved_steps;
   saved int;
@@ -103,7 +103,7 @@ begin
   if not found then
     perform posthorn.recorded(job_id, holder, '', attempt_no, namespace); -- raises
   end if;
-  select count(*), coalesce(sum(pg_column_size(s.result)), 0) into saved, bytes
+  select count(*), coalesce(sum(pg_column_size(s.result)) filter (where s.event_type is null), 0) into saved, bytes
   from posthorn.saved_steps s where s.job = held.job and s.month = held.month;
   insert into posthorn.saved_steps as s (job, name, month, n, attempt, saved_at, wakes_at, event_type, event_key, result)
   select held.job, step_name, held.month, saved + 1, held.attempt, posthorn.now(), wake_time, awaited_type, awaited_key, value

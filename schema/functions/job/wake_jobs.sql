@@ -7,18 +7,32 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bit
 set enable_mergejoin = off set jit = off
 as $$
 declare
+  began constant timestamptz := clock_timestamp();
+  now constant bigint := 1000 * extract(epoch from began);
+  pause bigint;
+  awake bigint;
   place posthorn.await_places;
 begin
+  if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext('wake_jobs')) -- that of tend_part
+    or now < pg_sequence_last_value('posthorn.wake_jobs_from') and pg_sequence_last_value('posthorn.wake_jobs_from') < now + 10000
+  then
+    return 0;
+  end if;
   select p.* into place from posthorn.await_places p order by p.n desc limit 1;
   if not exists (select from posthorn.job_awaits) then
     delete from posthorn.await_places; -- the next wait would be led to look at all that came since
-    return null;
   elsif clock_timestamp() between place.at and place.at + interval '15 milliseconds' then
     return 0; -- another process has just looked
+  else
+    perform posthorn.look_at_news(place);
+    perform posthorn.look_back();
+    awake := posthorn.wake_awaiting_jobs();
   end if;
-  perform posthorn.look_at_news(place);
-  perform posthorn.look_back();
-  return posthorn.wake_awaiting_jobs();
+  pause := least(2000, 5 * 1000 * extract(epoch from clock_timestamp() - began));
+  if pause > 250 then -- there are many dead rows, or many events
+    perform setval('posthorn.wake_jobs_from', now + pause);
+  end if;
+  return awake;
 end $$;
 comment on function posthorn.wake_jobs() is
   'consumer: Wakes jobs for which an event has come, and returns how many; null: no job waits for an event.';
@@ -37,16 +51,16 @@ begin
   here.seen := posthorn.snapshot();
   here.seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
   here.at := clock_timestamp();
-  if fresh = '{}' and not posthorn.has_arrived(place.seen, here.seen) then
+  if fresh = '{}' and place.seen is not null and here.seq - place.seq < 50000 and not posthorn.has_arrived(place.seen, here.seen) then
     return; -- writes nothing
   end if;
   late := coalesce(place.seq, here.seq) - 100000;
-  select w.seen, w.seq into first.seen, first.seq from posthorn.job_awaits w
-  where w.ctid = any (fresh) and w.seq >= late
-  order by pg_snapshot_xmax(w.seen), (select count(*) from pg_snapshot_xip(w.seen)) desc limit 1; -- the earliest snapshot
-  if place.seen is not null and (first.seen is null or pg_snapshot_xmax(place.seen) <= pg_snapshot_xmax(first.seen)) then
-    first := place;
-  end if;
+  select x.seen, x.seq into first.seen, first.seq
+  from (
+    select w.seen, w.seq from posthorn.job_awaits w where w.ctid = any (fresh) and w.seq >= late
+    union all
+    select place.seen, place.seq where place.seen is not null) x
+  order by pg_snapshot_xmax(x.seen), (select count(*) from pg_snapshot_xip(x.seen)) desc limit 1; -- the earliest: most still ran
   if here.seq - first.seq > 200000 then
     select t.* into tick from posthorn.ticks t
     where t.next > pg_snapshot_xmax(first.seen) and t.seq >= first.seq + 100000 order by t.next limit 1;
@@ -59,8 +73,7 @@ begin
       select x.job, x.name from posthorn.job_awaits x
       where x.namespace_id = n.namespace_id and x.event_type = n.type and x.event_key = n.key and x.since <= n.created_at
         and posthorn.may_see(x.hidden, n.stream_id) offset 0) w
-    group by w.job, w.name
-    on conflict do nothing;
+    group by w.job, w.name;
   end if;
   update posthorn.job_awaits w
   set seen = null,
@@ -84,7 +97,7 @@ declare
   here bigint;
   looking tid[];
 begin
-  select w.* into first from posthorn.job_awaits w where w.look_from is not null order by w.look_from limit 1;
+  select w.* into first from posthorn.job_awaits w where w.look_from is not null order by w.look_from limit 1 for update skip locked;
   if not found then
     return;
   end if;
@@ -94,7 +107,8 @@ begin
   here := start + 100000;
   looking := array(
     select w.ctid from posthorn.job_awaits w
-    where w.look_from < here and w.namespace_id = first.namespace_id order by w.look_from for update skip locked);
+    where w.look_from >= first.look_from and w.look_from < here and w.namespace_id = first.namespace_id and w.since >= earliest
+    order by w.look_from for update skip locked);
   insert into posthorn.awaited_events (job, name, event)
   select w.job, w.name, min(n.id)
   from (
@@ -104,8 +118,7 @@ begin
     select x.job, x.name from posthorn.job_awaits x
     where x.namespace_id = first.namespace_id and x.event_type = n.type and x.event_key = n.key
       and x.look_from < n.id and x.look_to >= n.id and x.since <= n.created_at and posthorn.may_see(x.hidden, n.stream_id) offset 0) w
-  group by w.job, w.name
-  on conflict do nothing;
+  group by w.job, w.name;
   update posthorn.job_awaits w
   set look_from = case when here < w.look_to then here end, look_to = case when here < w.look_to then w.look_to end
   where w.ctid = any (looking);
@@ -133,7 +146,7 @@ begin
       select x.ctid from posthorn.job_awaits x where x.job = a.job and x.name = a.name for update skip locked) w);
   -- A statement of its own: it sees all that attempts did which had locked the waits before.
   select array_agg(s.wait), array_agg(s.place) filter (where s.place is not null),
-    array_agg((s.job, s.namespace_id, s.month)::posthorn.job_ref) filter (where s.place is not null)
+    array_agg(distinct (s.job, s.namespace_id, s.month)::posthorn.job_ref) filter (where s.place is not null)
   into ended, asleep, awake
   from (
     select w.ctid as wait, w.job, w.namespace_id, w.month,

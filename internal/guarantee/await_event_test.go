@@ -268,13 +268,14 @@ func TestLateAwaitFindsLateEvent(t *testing.T) {
 	job := s.job("{x}")
 	s.claimJobs("w", "{x}", 1)
 	publisher, another := s.another(), s.another()
+	s.exec("update posthorn.await_places set at = at - interval '1 minute'") // now, so that no transaction ends before the look
 	publisher.exec("begin")
 	event := publisher.pay("order-7")
 	another.exec("select pg_current_xact_id()") // ends, with a higher xid
 	s.exec("begin")
 	equal(t, "an event has come", value[int64](s, awaitPayment, job), 0)
 	publisher.exec("commit")
-	another.wantAwake("awake before the wait is known")
+	another.exec("select posthorn.wake_jobs()")
 	s.exec("commit")
 	s.wantAwake("awake", job)
 	s.claimJobs("w", "{x}", 1)

@@ -18,4 +18,7 @@ func (u *upkeep) Tend(ctx context.Context) (map[string]string, error) {
 	return t.Errors, err
 }
 
+// FollowNews wakes jobs after each news, until no job waits for an event.
+func (u *upkeep) FollowNews(ctx context.Context, news News) { u.followNews(ctx, news) }
+
 func (u *upkeep) Apart() bool { return u.apart }

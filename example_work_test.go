@@ -62,6 +62,18 @@ func ExampleClient_Enqueue_options() {
 	}
 }
 
+func ExampleClient_Enqueue_fairly() {
+	_, err := ph.Enqueue(ctx, ph.Pool(), posthorn.NewJob{
+		Title:   "Resize a picture",
+		Tags:    []string{"pictures"},
+		FairKey: "tenant-7",
+		Weight:  2, // twice as many turns as a key with 1, the default
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
 func ExampleWorkOn() {
 	posthorn.WorkOn(ph, []string{"mail", "sms"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job, l letter) error {
 		switch err := send(ctx, l); {

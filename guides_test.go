@@ -80,6 +80,7 @@ var programs = map[string]program{
 	"ExampleClient_Schedule_everyAndAt":   {run: ExampleClient_Schedule_everyAndAt},
 	"ExampleClient_Enqueue":               {run: ExampleClient_Enqueue},
 	"ExampleClient_Enqueue_options":       {run: ExampleClient_Enqueue_options},
+	"ExampleClient_Enqueue_fairly":        {run: ExampleClient_Enqueue_fairly},
 	"ExampleWorkOn":                       {run: ExampleWorkOn, then: job("mail"), until: worked},
 	"ExampleJob_Progress":                 {run: ExampleJob_Progress, handles: true, then: job("import"), until: worked},
 	"ExampleStep":                         {run: ExampleStep, handles: true, then: ordered + "; " + paid, until: "select count(*) = 4 from posthorn.job_steps(1)"},

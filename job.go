@@ -47,6 +47,11 @@ type NewJob struct {
 	// UniqueFor, no other job is enqueued for that time, even if the first one is done.
 	UniqueKey string
 	UniqueFor time.Duration
+	// FairKey: under each tag, jobs of the same priority take turns by their keys. A key
+	// with many jobs does not keep the jobs of other keys waiting. Weight is its share: a
+	// key with weight 2 gets twice as many turns as one with 1, the default.
+	FairKey string
+	Weight  float64
 	// Metadata is stored with the job, encoded as JSON. The client adds the trace
 	// context, and the node's id as producer; a producer of nil leaves it out.
 	Metadata map[string]any
@@ -89,7 +94,7 @@ func (c *Client) encodeJobs(ctx context.Context, jobs []NewJob) ([]pg.NewJob, er
 		j := &jobs[i]
 		encoded[i] = pg.NewJob{
 			Title: j.Title, Description: j.Description, Tags: j.Tags, Priority: j.Priority, RetryDelays: j.RetryDelays,
-			UniqueKey: j.UniqueKey, UniqueFor: j.UniqueFor,
+			UniqueKey: j.UniqueKey, UniqueFor: j.UniqueFor, FairKey: j.FairKey, Weight: j.Weight,
 		}
 		if !j.RunAt.IsZero() {
 			encoded[i].RunAt = &j.RunAt

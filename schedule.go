@@ -113,6 +113,8 @@ func (c *Client) encodeScheduledJob(j *NewJob) (json.RawMessage, error) {
 	optional("retry_delays", delays, len(delays) > 0)
 	optional("unique_key", j.UniqueKey, j.UniqueKey != "")
 	optional("unique_for", pg.Period(j.UniqueFor), j.UniqueFor != 0)
+	optional("fair_key", j.FairKey, j.FairKey != "")
+	optional("weight", j.Weight, j.Weight != 0)
 	optional("metadata", j.Metadata, len(j.Metadata) > 0)
 	optional("run_at", j.RunAt, !j.RunAt.IsZero())
 	document, err := json.Marshal(fields)

@@ -37,6 +37,8 @@ type JobStatus struct {
 	RetryDelays  []time.Duration `json:"-" db:"retry_delays"` // before further attempts; none: 5 minutes each
 	NextRetryAt  time.Time       `json:"next_retry_at,omitzero"`
 	UniqueKey    string          `json:"unique_key,omitempty"`
+	FairKey      string          `json:"fair_key,omitempty"`  // takes turns with other keys
+	Weight       float64         `json:"weight,omitempty"`    // its share, with a FairKey
 	Attempt      int             `json:"attempt"`             // the attempt that runs or ended last; 0 before the first
 	Worker       string          `json:"worker_id,omitempty"` // that has the job, or had it last
 	PickedAt     time.Time       `json:"picked_at,omitzero"`

@@ -54,7 +54,7 @@ type PutScheduleInput struct {
 		Stream   string                     `json:"stream,omitempty" doc:"Default: default"`
 		Key      string                     `json:"key,omitempty" doc:"The key of the event"`
 		Metadata map[string]json.RawMessage `json:"metadata,omitempty" doc:"A JSON object that is stored beside the payload"`
-		Job      json.RawMessage            `json:"job,omitempty" doc:"Enqueued instead of an event: an object with title, payload, tags, priority, max_retries, retry_delays, unique_key, unique_for, description and metadata"`
+		Job      json.RawMessage            `json:"job,omitempty" doc:"Enqueued instead of an event: an object with title, payload, tags, priority, max_retries, retry_delays, unique_key, unique_for, fair_key, weight, description and metadata"`
 		Active   *bool                      `json:"active,omitempty" page:"-" doc:"false pauses the schedule. Default: unchanged; a new schedule is active"`
 	}
 }

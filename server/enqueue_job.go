@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,6 +26,8 @@ type newJob struct {
 	RunAt       *time.Time      `json:"run_at,omitempty" doc:"The time before which the job is not claimed. Default: now"`
 	UniqueKey   *string         `json:"unique_key,omitempty" doc:"While a job with this key is pending, enqueueing another one returns the pending job"`
 	UniqueFor   *period         `json:"unique_for,omitempty" doc:"Keeps unique_key in use for this time, even when the job is finished"`
+	FairKey     *string         `json:"fair_key,omitempty" doc:"Under each tag, jobs of the same priority take turns by this key, such as the name of a tenant"`
+	Weight      *float64        `json:"weight,omitempty" doc:"The share of fair_key: 2 is twice as many turns as 1. From 0.001 to 1000. Default: 1"`
 	RetryDelays []period        `json:"retry_delays,omitempty" doc:"The delay after each failed attempt; the last one applies to all further attempts. Default: 5 minutes"`
 }
 
@@ -62,7 +65,7 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 		output.Body = viewOfJob(admin.JobStatus{
 			ID: made.ID, Title: job.Title, Description: job.Description, Tags: made.Tags, Status: "PENDING",
 			Payload: payloadOf(job), Priority: job.Priority, RunAt: runAt(job, made), MaxRetries: *job.MaxRetries,
-			UniqueKey: job.UniqueKey, CreatedAt: made.CreatedAt, UpdatedAt: made.CreatedAt,
+			UniqueKey: job.UniqueKey, FairKey: job.FairKey, Weight: weightOf(job), CreatedAt: made.CreatedAt, UpdatedAt: made.CreatedAt,
 		})
 		return output, nil
 	}
@@ -106,7 +109,34 @@ func convertJob(body *newJob, input *enqueueInput, trace json.RawMessage) (pg.Ne
 	for _, delay := range body.RetryDelays {
 		job.RetryDelays = append(job.RetryDelays, time.Duration(delay))
 	}
+	if err := setFairKey(&job, body); err != nil {
+		return job, err
+	}
 	return job, setKey(&job, body, input.IdempotencyKey)
+}
+
+func setFairKey(job *pg.NewJob, body *newJob) error {
+	switch {
+	case body.FairKey != nil && *body.FairKey == "":
+		return badRequest("fair_key is empty", "Leave it out, or give a key, such as the name of a tenant.")
+	case body.FairKey != nil:
+		job.FairKey = *body.FairKey
+	}
+	if body.Weight != nil {
+		job.Weight = *body.Weight
+		if job.Weight == 0 {
+			return badRequest("weight must be 0.001 to 1000", "Leave it out for 1.")
+		}
+	}
+	return nil
+}
+
+// weightOf is the weight of a new job as the database shows it.
+func weightOf(job pg.NewJob) float64 {
+	if job.FairKey == "" {
+		return 0
+	}
+	return cmp.Or(job.Weight, 1)
 }
 
 func setKey(job *pg.NewJob, body *newJob, idempotencyKey string) error {

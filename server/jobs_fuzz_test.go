@@ -53,7 +53,7 @@ func FuzzBodiesOfJobs(f *testing.F) {
 		`{"title":"a","tags":"x","priority":9223372036854775808,"max_retries":1e3}`,
 		`{"title":"a","tags":"x","run_at":"0000-01-01T00:00:00Z"}`, `{"title":"a","tags":"x","run_at":"9999-12-31T23:59:59.999999999Z"}`,
 		`{"title":"a","tags":"x","run_at":"2026-01-01T00:00:00+23:59"}`, `{"title":"a","tags":"x","retry_delays":["5m",1e9,0.0000001]}`,
-		`{"title":"a","tags":"x","unique_key":"k","unique_for":"10 years"}`, `{"title":"a","tags":"{x}\",'\\"}`,
+		`{"title":"a","tags":"x","unique_key":"k","unique_for":"10 years"}`, `{"title":"a","tags":"x","fair_key":"k","weight":1e-3}`, `{"title":"a","tags":"{x}\",'\\"}`,
 		`{"title":"a","tags":"x","description":"` + strings.Repeat("ä", 50001) + `"}`,
 		`{"worker_id":"w:1"}`, `{"worker_id":"w:1","attempt":2147483647}`, `{"worker_id":"w:1","attempt":-1}`, `{"worker_id":"\u0000"}`,
 		`{"worker_id":"\ud800"}`, `{"worker_id":"' or 1=1 --"}`, `{"worker_id":"w:1","progress":{"a":1e999}}`, `{"worker_id":"w:1","result":null}`,

@@ -287,6 +287,22 @@ func TestRetryDelaysOfAJob(t *testing.T) {
 	}
 }
 
+func TestFairKeysOfJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var first, made, read jobView
+	s.call(t, "POST", "/events", `{"title":"a","tags":"x","fair_key":"a"}`).want(t, 201, &first)
+	equal(t, "the weight that is not given", first.Weight, 1)
+	s.call(t, "POST", "/events", `{"title":"a","tags":"x","fair_key":"a"}`).want(t, 201)
+	s.call(t, "POST", "/events", `{"title":"b","tags":"x","fair_key":"b","weight":0.5}`).want(t, 201, &made)
+	s.call(t, "GET", fmt.Sprint("/events/", made.ID), nil).want(t, 200, &read)
+	equal(t, "as it was made", made.FairKey+fmt.Sprint(made.Weight), "b0.5")
+	equal(t, "as it is read", read.FairKey+fmt.Sprint(read.Weight), "b0.5")
+	for _, title := range []string{"a", "a", "b"} { // its turns are twice as far apart
+		equal(t, "taken", s.take(t, "x", "w:1").Title, title)
+	}
+}
+
 func TestUniqueKeysOfJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -27,6 +27,8 @@ type jobView struct {
 	Priority     int             `json:"priority,omitempty"`
 	RunAt        *time.Time      `json:"run_at,omitempty" doc:"The time before which it is not claimed, if it is later than created_at"`
 	UniqueKey    string          `json:"unique_key,omitempty"`
+	FairKey      string          `json:"fair_key,omitempty" doc:"Under each tag, jobs of the same priority take turns by this key"`
+	Weight       float64         `json:"weight,omitempty" doc:"The share of fair_key"`
 	WorkerID     string          `json:"worker_id,omitempty" doc:"The worker that has it, while it is PROCESSING"`
 	Attempt      int             `json:"attempt,omitempty" doc:"The current attempt, while it is PROCESSING"`
 	LeaseUntil   *time.Time      `json:"lease_until,omitempty" doc:"The end of the lease, while it is PROCESSING"`
@@ -42,7 +44,7 @@ func viewOfJob(j admin.JobStatus) jobView {
 		ID: j.ID, Title: j.Title, Tags: joinTags(j.Tags), Status: j.Status, Payload: j.Payload,
 		RetryCount: j.RetryCount, MaxRetries: j.MaxRetries, NextRetryAt: utc(j.NextRetryAt),
 		CreatedAt: j.CreatedAt.UTC(), UpdatedAt: j.UpdatedAt.UTC(),
-		Priority: j.Priority, UniqueKey: j.UniqueKey, Stalled: j.Stalled, Progress: j.Progress, Result: j.Result,
+		Priority: j.Priority, UniqueKey: j.UniqueKey, FairKey: j.FairKey, Weight: j.Weight, Stalled: j.Stalled, Progress: j.Progress, Result: j.Result,
 		ErrorMessage: j.ErrorMessage,
 	}
 	if strings.HasPrefix(j.UniqueKey, idempotencyKeys) {

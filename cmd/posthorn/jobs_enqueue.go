@@ -19,8 +19,8 @@ While a --unique-key is in use, the printed id is that of the job which has it.
 
 With --lines each line of the standard input is a job, a JSON object with the
 fields title, payload, tags, description, priority, run_at, max_retries,
-unique_key, unique_for, retry_delays and metadata; only title is required, and
-periods are like 90s or 1h30m. Jobs are enqueued in order, up to 1,000 in one
+unique_key, unique_for, retry_delays, fair_key, weight and metadata; only title
+is required, and periods are like 90s or 1h30m. Jobs are enqueued in order, up to 1,000 in one
 ` + linesHelp
 
 const jobsEnqueueExample = `  posthorn jobs enqueue 'send welcome mail' '{"user": 7}' --tag mail
@@ -45,10 +45,12 @@ func newJobsEnqueue(a *app) *cobra.Command {
 	flags.DurationSliceVar(&f.job.RetryDelays, "retry-delay", nil, "the delay before a further attempt (default 5m); repeated: one after the other")
 	flags.StringVar(&f.job.UniqueKey, "unique-key", "", "jobs with the same key become one job")
 	flags.DurationVar(&f.job.UniqueFor, "unique-for", 0, "how long the key is in use (default: while the job is pending)")
+	flags.StringVar(&f.job.FairKey, "fair-key", "", "under each tag, jobs take turns by this key, such as the name of a tenant")
+	flags.Float64Var(&f.job.Weight, "weight", 0, "the share of the fair key: 2 is twice as many turns as 1 (default 1)")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON that is stored beside the payload")
 	asJSON := jsonFlag(cmd)
 	oneOrLines(cmd, "read jobs from the standard input, one a line",
-		[]string{"tag", "description", "priority", "run-at", "max-retries", "retry-delay", "unique-key", "unique-for", "metadata"},
+		[]string{"tag", "description", "priority", "run-at", "max-retries", "retry-delay", "unique-key", "unique-for", "fair-key", "weight", "metadata"},
 		func(args []string) error { return a.enqueueOne(cmd, args, f, *asJSON) },
 		func() error { return a.enqueueLines(cmd, *asJSON) })
 	return cmd
@@ -114,12 +116,14 @@ func parseJob(l line) (posthorn.NewJob, error) {
 		RetryDelays []lineDuration             `json:"retry_delays"`
 		UniqueKey   string                     `json:"unique_key"`
 		UniqueFor   lineDuration               `json:"unique_for"`
+		FairKey     string                     `json:"fair_key"`
+		Weight      float64                    `json:"weight"`
 		Metadata    map[string]json.RawMessage `json:"metadata"`
 	}
 	err := l.decode(&j)
 	job := posthorn.NewJob{
 		Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: optional(j.Payload), Priority: j.Priority, RunAt: j.RunAt,
-		UniqueKey: j.UniqueKey, UniqueFor: time.Duration(j.UniqueFor), Metadata: metadata(j.Metadata),
+		UniqueKey: j.UniqueKey, UniqueFor: time.Duration(j.UniqueFor), FairKey: j.FairKey, Weight: j.Weight, Metadata: metadata(j.Metadata),
 	}
 	if j.MaxRetries != nil {
 		job.MaxRetries = maxRetries(int(*j.MaxRetries))

@@ -53,6 +53,10 @@ func jobFields(field fields, d jobDetails) {
 	field("priority", d.Priority)
 	field("run at", d.RunAt)
 	field("unique key", d.UniqueKey)
+	field("fair key", d.FairKey)
+	if d.FairKey != "" {
+		field("weight", d.Weight)
+	}
 	field("worker", d.Worker)
 	field("lease until", d.LeaseUntil)
 	field("created", d.CreatedAt)

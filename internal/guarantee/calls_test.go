@@ -154,6 +154,13 @@ var everyday = []calls{
 	{statements: []string{
 		"select posthorn.enqueue('default', 'x', tags => '{t}')",
 		"select posthorn.enqueue('default', 'x', tags => '{t}', unique_key => 'fresh')",
+		"select posthorn.enqueue('default', 'x', tags => '{fair}', fair_key => 'crowd')",
+		"select posthorn.enqueue('default', 'x', tags => '{fair,t}', fair_key => 'fresh', weight => 2)",
+		"select posthorn.enqueue('default', 'x', tags => '{fair}')",
+		"select count(*) from posthorn.enqueue_batch('default', " + someEvents + ", array_fill('{fair}'::text, array[10]), fair_keys => array_fill('crowd'::text, array[10]))",
+		"select count(*) from posthorn.claim_jobs('default', 'w', '{fair}', 10)",
+		"select count(*) from posthorn.claim_jobs('default', 'w', '{fair,t}', 10)",
+		"select posthorn.delete_job(j) from posthorn.enqueue('default', 'x', tags => '{fair,t}', fair_key => 'crowd') j",
 		"select count(*) from posthorn.enqueue_job('default', 'x', tags => '{t}')",
 		"select count(*) from posthorn.enqueue_batch('default', " + someEvents + ")",
 		`select count(*) from posthorn.enqueue_many('default', '[{"title": "x"}, {"title": "x"}]')`,

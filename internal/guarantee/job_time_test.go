@@ -29,8 +29,8 @@ func TestHintWhereJobsAreRunsOut(t *testing.T) {
 	for _, tags := range []string{"{x}", "{x,y}"} { // one tag and several are looked for in different ways
 		later := s.job("{x}")
 		s.exec("delete from posthorn.job_hints")
-		s.exec(`insert into posthorn.job_hints (namespace_id, tag, rank, due_at, job, until)
-			select namespace_id, tag, rank, due_at, job, clock_timestamp() + interval '1 hour' from posthorn.ready_jobs`)
+		s.exec(`insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, until)
+			select namespace_id, tag, rank, turn, job, clock_timestamp() + interval '1 hour' from posthorn.ready_jobs`)
 		urgent := s.job("{x}", "priority => 9")
 		s.exec("begin")
 		equal(t, "while there is a hint", s.claimJobs("w", tags, 1), []int64{later})

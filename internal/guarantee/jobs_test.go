@@ -35,10 +35,19 @@ func (s *session) jobStatus(id int64) string {
 // once.
 func TestNoJobIsTakenTwice(t *testing.T) {
 	t.Parallel()
+	for _, key := range []string{"null", "case when i % 2 = 0 then 'tenant ' || i % 7 end"} {
+		t.Run("fair key "+key, func(t *testing.T) {
+			t.Parallel()
+			noJobIsTakenTwice(t, key)
+		})
+	}
+}
+
+func noJobIsTakenTwice(t *testing.T, key string) {
 	s := database(t)
 	const n = 800
 	s.exec(`select posthorn.enqueue('default', 'a', tags => case when i % 100 = 0 then '{rare,common}' when i % 3 = 0 then '{common,other}'
-		when i % 3 = 1 then '{other}' else '{common}' end::text[]) from generate_series(1, $1::int) i`, n)
+		when i % 3 = 1 then '{other}' else '{common}' end::text[], fair_key => `+key+`) from generate_series(1, $1::int) i`, n)
 	var mu sync.Mutex
 	var all []int64
 	var workers sync.WaitGroup

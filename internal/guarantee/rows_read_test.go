@@ -42,12 +42,17 @@ var rush = []string{
 	`insert into posthorn.retried_jobs (job, attempt, updated_at) select -i, 1, now() from generate_series(1, $1) i`,
 	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
 		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
-	`insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
-		select n.id, 0, now(), -i, now(), 0, true, 't' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'other'`,
+	`insert into posthorn.ready_jobs (namespace_id, rank, turn, job, month, attempt, plain, fair, tag, fair_key)
+		select n.id, 0, now(), -i, now(), 0, true, false, 't', '' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'other'`,
+	`insert into posthorn.ready_jobs (namespace_id, rank, turn, job, month, attempt, plain, fair, tag, fair_key)
+		select n.id, 0, now() + interval '1 hour' + i * interval '1 second', -1000000 - i, now(), i % 2, true, true, 'fair', 'crowd'
+		from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.fair_clocks (namespace_id, tag, rank, turn)
+		select n.id, 'fair', 0, now() - i * interval '1 day' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
 		select now() + interval '3 months', -i, n.id, now() from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
-	`insert into posthorn.parked_jobs (namespace_id, rank, due_at, job, month, tag)
-		select n.id, 0, now(), -i, now(), 'held' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.parked_jobs (namespace_id, rank, turn, job, month, fair, tag)
+		select n.id, 0, now(), -i, now(), false, 'held' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.job_keys (namespace_id, unique_key, job) select n.id, 'key-' || i, -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.running_tags (namespace_id, tag, job) select n.id, 'held', -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.job_openings (namespace_id, tag, at) select n.id, 'held', now() + interval '3 months' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
@@ -124,7 +129,8 @@ var someWork = []string{
 		from posthorn.claim('default', 'plain', 'w', 1) c`,
 }
 
-const moreJobs = "select posthorn.enqueue('default', 'x', tags => array[t]) from generate_series(1, 5) i, unnest('{t,limited}'::text[]) t"
+const moreJobs = "select posthorn.enqueue('default', 'x', tags => array[t]) from generate_series(1, 5) i, unnest('{t,limited}'::text[]) t;" +
+	"select posthorn.enqueue('default', 'x', tags => array['fair'], fair_key => 'key ' || i) from generate_series(1, 5) i"
 
 // crowdIn inserts the obstacles, and work before and after them.
 func (s *session) crowdIn() {
@@ -325,7 +331,7 @@ func TestCallsReadFewRows(t *testing.T) {
 		"plans of after a rush": func(s *session) {
 			s.crowd()
 			const crowded = tables + ` and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys', 'relayed',
-				'ready_jobs', 'waiting_jobs', 'parked_jobs', 'running_jobs', 'retried_jobs', 'job_keys', 'running_tags')`
+				'ready_jobs', 'waiting_jobs', 'parked_jobs', 'running_jobs', 'retried_jobs', 'job_keys', 'running_tags', 'fair_clocks')`
 			other := s.another()
 			other.crowdIn()
 			for _, table := range column[string](other, crowded) {

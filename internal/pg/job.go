@@ -23,6 +23,8 @@ type NewJob struct {
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	UniqueFor   time.Duration   `json:"-"` // 0: while the job is pending
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	FairKey     string          `json:"fair_key,omitempty"` // takes turns with other keys
+	Weight      float64         `json:"weight,omitempty"`   // its share; 0: 1
 }
 
 const defaultRetries = 3
@@ -61,7 +63,7 @@ func (j *NewJob) retryDelays() *string {
 func Enqueue(ctx context.Context, db DB, namespace string, j NewJob) (int64, error) {
 	return Value[int64](ctx, db, "enqueue", `
 		select posthorn.enqueue($1::text, $2::text, $3::json, $4::text[], $5::text, $6::int, $7::timestamptz, $8::int, $9::text,
-			$10::text::interval, $11::text::interval[], $12::json)`,
+			$10::text::interval, $11::text::interval[], $12::json, $13::text, $14::float8)`,
 		j.arguments(namespace)...)
 }
 
@@ -70,6 +72,7 @@ func (j *NewJob) arguments(namespace string) []any {
 	return []any{
 		namespace, j.Title, j.payload(), tagsOf(j.Tags), Optional(j.Description), j.Priority, j.RunAt, j.maxRetries(),
 		Optional(j.UniqueKey), j.uniqueFor(), j.retryDelays(), Document(j.Metadata),
+		Optional(j.FairKey), Optional(j.Weight),
 	}
 }
 
@@ -97,19 +100,20 @@ func EnqueueMany(ctx context.Context, db DB, namespace string, jobs []NewJob) ([
 	if !c.special {
 		return Collect(ctx, db, "enqueue", pgx.RowTo[int64], `
 			select posthorn.enqueue_batch($1::text, $2::text[], $3::json[], $4::text[], $5::text::int[], $6::text::timestamptz[],
-				$7::text::int[], $8::json[])`,
-			namespace, c.titles, c.payloads, c.tags, c.priorities.literal(), c.runAt.literal(), c.maxRetries.literal(), c.metadata)
+				$7::text::int[], $8::json[], $9::text[], $10::float8[])`,
+			namespace, c.titles, c.payloads, c.tags, c.priorities.literal(), c.runAt.literal(), c.maxRetries.literal(), c.metadata,
+			c.fairKeys, c.weights)
 	}
 	return Collect(ctx, db, "enqueue", pgx.RowTo[int64], `
 		select posthorn.enqueue($1::text, j.title, j.payload, j.tags::text[], j.description, j.priority, j.run_at, j.max_retries,
-			j.unique_key, j.unique_for::interval, j.retry_delays::interval[], j.metadata)
+			j.unique_key, j.unique_for::interval, j.retry_delays::interval[], j.metadata, j.fair_key, j.weight)
 		from unnest($2::text[], $3::json[], $4::text[], $5::text::int[], $6::text::timestamptz[], $7::text::int[], $8::json[],
-			$9::text[], $10::text[], $11::text[], $12::text[])
-			with ordinality j (title, payload, tags, priority, run_at, max_retries, metadata,
+			$9::text[], $10::float8[], $11::text[], $12::text[], $13::text[], $14::text[])
+			with ordinality j (title, payload, tags, priority, run_at, max_retries, metadata, fair_key, weight,
 				description, unique_key, unique_for, retry_delays, nth)
 		order by j.nth`,
 		namespace, c.titles, c.payloads, c.tags, c.priorities.literal(), c.runAt.literal(), c.maxRetries.literal(), c.metadata,
-		c.descriptions, c.uniqueKeys, c.uniqueFor, c.retryDelays)
+		c.fairKeys, c.weights, c.descriptions, c.uniqueKeys, c.uniqueFor, c.retryDelays)
 }
 
 // jobColumns are jobs as arrays.
@@ -121,6 +125,8 @@ type jobColumns struct {
 	runAt      texts
 	maxRetries texts
 	metadata   []json.RawMessage
+	fairKeys   []*string  // nil: no job has one
+	weights    []*float64 // nil: no job has one
 
 	special      bool // a job has one of these
 	descriptions []*string
@@ -146,6 +152,12 @@ func jobColumnsOf(jobs []NewJob) jobColumns {
 		}
 		if len(j.Metadata) > 0 {
 			c.metadata[i] = j.Metadata
+		}
+		if j.FairKey != "" || j.Weight != 0 {
+			if c.fairKeys == nil {
+				c.fairKeys, c.weights = make([]*string, n), make([]*float64, n)
+			}
+			c.fairKeys[i], c.weights[i] = Optional(j.FairKey), Optional(j.Weight)
 		}
 		c.descriptions[i], c.uniqueKeys[i] = Optional(j.Description), Optional(j.UniqueKey)
 		c.uniqueFor[i], c.retryDelays[i] = j.uniqueFor(), j.retryDelays()

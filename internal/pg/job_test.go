@@ -30,13 +30,13 @@ func TestEnqueueKeepsEverything(t *testing.T) {
 		id := must(pg.Enqueue(t.Context(), db, ns, pg.NewJob{
 			Title: "send", Description: "a mail", Tags: []string{"mail", `o'"dd{}\`}, Payload: json.RawMessage(`{"b":1, "a":2}`),
 			Priority: 3, MaxRetries: &retries, RetryDelays: []time.Duration{1500 * time.Millisecond, time.Hour},
-			UniqueKey: "k", UniqueFor: time.Minute, Metadata: json.RawMessage(`{"m":1}`),
+			UniqueKey: "k", UniqueFor: time.Minute, Metadata: json.RawMessage(`{"m":1}`), FairKey: "tenant", Weight: 2.5,
 		}))(t)
 		got := must(admin.New(db, ns).Job(t.Context(), id))(t)
 		want := admin.JobStatus{
 			ID: id, Title: "send", Description: "a mail", Tags: []string{"mail", `o'"dd{}\`}, Status: "PENDING",
 			Payload: json.RawMessage(`{"b":1, "a":2}`), Metadata: json.RawMessage(`{"m":1}`), Priority: 3, MaxRetries: 7,
-			RetryDelays: []time.Duration{1500 * time.Millisecond, time.Hour}, UniqueKey: "k",
+			RetryDelays: []time.Duration{1500 * time.Millisecond, time.Hour}, UniqueKey: "k", FairKey: "tenant", Weight: 2.5,
 		}
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(admin.JobStatus{}, "RunAt", "CreatedAt", "UpdatedAt")); diff != "" {
 			t.Error(diff)
@@ -47,19 +47,20 @@ func TestEnqueueKeepsEverything(t *testing.T) {
 func TestEnqueueManyKeepsOrder(t *testing.T) {
 	everyMode(t, func(t *testing.T, db *pg.Pool) {
 		at := time.Date(2030, 1, 2, 3, 4, 5, 678000, time.UTC)
-		plain := []pg.NewJob{{Title: "a", Tags: []string{"x"}}, {Title: "b", RunAt: &at, Metadata: json.RawMessage(`{"m":1}`)}, {Title: "c", Priority: -4}}
+		plain := []pg.NewJob{{Title: "a", Tags: []string{"x"}}, {Title: "b", RunAt: &at, Metadata: json.RawMessage(`{"m":1}`)}, {Title: "c", Priority: -4}, {Title: "f", FairKey: "k"}, {Title: "g", FairKey: "k", Weight: 3}}
 		for _, jobs := range [][]pg.NewJob{plain, append(plain, pg.NewJob{Title: "d", Description: "special", UniqueKey: "k"}, pg.NewJob{Title: "e", UniqueKey: "k"})} {
 			ids := must(pg.EnqueueMany(t.Context(), db, ns, jobs))(t)
 			if len(ids) != len(jobs) {
 				t.Fatalf("%d ids for %d jobs", len(ids), len(jobs))
 			}
-			for i, id := range ids[:min(len(ids), 4)] {
+			for i, id := range ids[:min(len(ids), 6)] {
 				got := must(admin.New(db, ns).Job(t.Context(), id))(t)
-				if got.Title != jobs[i].Title || got.Priority != jobs[i].Priority || jobs[i].RunAt != nil && !got.RunAt.Equal(at) {
+				if got.Title != jobs[i].Title || got.Priority != jobs[i].Priority || jobs[i].RunAt != nil && !got.RunAt.Equal(at) ||
+					got.FairKey != jobs[i].FairKey || jobs[i].Weight != 0 && got.Weight != jobs[i].Weight {
 					t.Errorf("job %d is %+v", i, got)
 				}
 			}
-			if len(ids) == 5 && ids[3] != ids[4] {
+			if len(ids) == 7 && ids[5] != ids[6] {
 				t.Errorf("one key, two jobs: %v", ids)
 			}
 		}

@@ -189,7 +189,7 @@ var takesDB = map[string]func(w *world, db posthorn.DB, x string) error{
 		job := posthorn.NewJob{
 			Title: "a", Description: "b", Tags: []string{`c"`}, Payload: json.RawMessage(`{"a": 1}`), Priority: 3,
 			RunAt: time.Now().Add(time.Hour), MaxRetries: 2, RetryDelays: []time.Duration{time.Second, time.Minute},
-			UniqueKey: x, UniqueFor: time.Hour, Metadata: map[string]any{"a": 1},
+			UniqueKey: x, UniqueFor: time.Hour, FairKey: x, Weight: 2, Metadata: map[string]any{"a": 1},
 		}
 		if _, err := w.Enqueue(w.T.Context(), db, job); err != nil {
 			return err

@@ -70,13 +70,15 @@ func (j *jobsPart) publisher() func(context.Context) {
 		if n%7 == 0 {
 			tags += "," + allTags[3]
 		}
-		status, answer := j.api.call(ctx, "POST", "/events", fmt.Sprint("job-", n), map[string]any{
-			"title": "job", "tags": tags, "payload": map[string]int64{"n": n}, "max_retries": 4, "priority": rng.IntN(5),
-		})
+		job := map[string]any{"title": "job", "tags": tags, "payload": map[string]int64{"n": n}, "max_retries": 4, "priority": rng.IntN(5)}
+		if n%2 == 0 {
+			job["fair_key"] = fmt.Sprint("tenant ", rng.IntN(4))
+		}
+		status, answer := j.api.call(ctx, "POST", "/events", fmt.Sprint("job-", n), job)
 		if ctx.Err() != nil {
 			return
 		}
-		var made job
+		var made struct{ ID int64 }
 		if status != 200 && status != 201 || json.Unmarshal(answer, &made) != nil {
 			j.fail(fmt.Errorf("enqueue: %d %s", status, answer))
 			return

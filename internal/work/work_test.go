@@ -738,6 +738,7 @@ func TestEnqueueRefusesWhatDoesNotEncode(t *testing.T) {
 		{Title: "a", Metadata: map[string]any{"f": func() {}}},
 		{Title: ""},
 		{Title: "a", UniqueFor: time.Hour},
+		{Title: "a", Weight: 2},
 		{Title: "a", Payload: json.RawMessage(`{`)},
 		{Title: "a", RetryDelays: []time.Duration{-1e9}},
 	} {

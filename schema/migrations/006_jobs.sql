@@ -13,6 +13,7 @@
 --   job_limits ─ running_tags, job_starts   the limits of tags, and their use
 --   job_openings                      tags that may have room for parked jobs
 --   job_hints                         where claims begin to look while dead rows pile up
+--   fair_clocks                       how far the turns of fair keys have come
 --
 -- A job is written once, into the partition of its month, and stays there. All other rows are narrow. A job without
 -- trouble leaves one of them, in finished_jobs; the view job_log reads its story from that row.
@@ -65,9 +66,17 @@ create type posthorn.job_claim as (
   worker text,
   lease_for interval,
   at timestamptz,
-  hinted boolean                       -- some tag of the namespace has a row in job_hints
+  hinted boolean,                      -- some tag of the namespace has a row in job_hints
+  fair boolean                         -- some of the tags have a row in fair_clocks
 );
 comment on type posthorn.job_claim is 'What a claim of jobs asks for.';
+
+create type posthorn.job_turn as (
+  job bigint,
+  tag text,
+  turn timestamptz
+);
+comment on type posthorn.job_turn is 'The fair turn that a job had under a tag.';
 
 -- The jobs that a claim has got, in order, and the months between which they were enqueued.
 create type posthorn.picked_jobs as (
@@ -77,7 +86,8 @@ create type posthorn.picked_jobs as (
   first_month date,
   last_month date,
   lease_until timestamptz,
-  keyed bigint[]                       -- those of them that have a unique key; null: none
+  keyed bigint[],                      -- those of them that have a unique key; null: none
+  turns posthorn.job_turn[]            -- that those of them had that have fair turns; null: none
 );
 comment on type posthorn.picked_jobs is 'The jobs that a claim has got.';
 
@@ -132,7 +142,9 @@ create table posthorn.enqueued_jobs (
   tags text[] not null,
   retry_delays interval[],             -- null: 5 minutes each
   payload json not null,
-  metadata json
+  metadata json,
+  fair_key text,                       -- jobs with this key take turns with those of other keys
+  weight float8                        -- its share; null: 1
 ) partition by list (month);
 comment on table posthorn.enqueued_jobs is 'Jobs as they were enqueued.';
 -- The only index, since each one costs every job something: a look-up by id alone probes each namespace.
@@ -143,15 +155,20 @@ comment on table posthorn.enqueued_jobs_default is 'Jobs of months that have no 
 create table posthorn.ready_jobs (
   namespace_id int not null,
   rank int not null,                   -- the priority, negated
-  due_at timestamptz not null,
+  turn timestamptz not null,           -- when it was due, or its turn among fair keys: see fair_clocks
   job bigint not null,
   month date not null,                 -- of the job
   attempt int not null,                -- the last attempt that ended; 0 before the first
   plain boolean not null,              -- the job has one row here and no unique key: this row is all that a claim takes
+  fair boolean not null,               -- a turn of the job, here or under another tag, is not the time when it was due
   tag text collate "C" not null,       -- empty for jobs without tags
-  primary key (namespace_id, tag, rank, due_at, job)
+  fair_key text collate "C" not null,  -- empty for jobs without one
+  primary key (namespace_id, tag, rank, turn, job)
 );
 comment on table posthorn.ready_jobs is 'Jobs that may be taken, a row under each tag, in the order in which they are.';
+-- The last turn of a key, whose jobs that were tried before take turns of their own; and the rows of a job.
+create index ready_jobs_fair_key on posthorn.ready_jobs (fair_key, namespace_id, tag, rank, (attempt > 0), turn) where fair_key <> '';
+create index ready_jobs_fair on posthorn.ready_jobs (job) where fair;
 
 create table posthorn.waiting_jobs (
   due_at timestamptz not null,
@@ -165,13 +182,15 @@ comment on table posthorn.waiting_jobs is 'Jobs that are due later.';
 create table posthorn.parked_jobs (
   namespace_id int not null,
   rank int not null,
-  due_at timestamptz not null,
+  turn timestamptz not null,           -- as in ready_jobs
   job bigint not null,
   month date not null,
+  fair boolean not null,               -- as in ready_jobs
   tag text collate "C" not null,       -- the one that holds it back
-  primary key (namespace_id, tag, rank, due_at, job)
+  primary key (namespace_id, tag, rank, turn, job)
 );
 comment on table posthorn.parked_jobs is 'Jobs that a tag which is paused or at its limit holds back.';
+create index parked_jobs_fair on posthorn.parked_jobs (job) where fair;
 
 create table posthorn.running_jobs (
   job bigint primary key,
@@ -401,9 +420,19 @@ create unlogged table posthorn.job_hints (
   namespace_id int not null,
   tag text collate "C" not null,
   rank int not null,
-  due_at timestamptz not null,
+  turn timestamptz not null,
   job bigint not null,
   until timestamptz not null,          -- when to look from the beginning again
   primary key (namespace_id, tag, n)
 );
 comment on table posthorn.job_hints is 'Where looking for jobs found one when looking from the beginning had become slow.';
+
+create table posthorn.fair_clocks (
+  n bigint generated always as identity,
+  turn timestamptz not null,
+  namespace_id int not null,
+  rank int not null,
+  tag text collate "C" not null,
+  primary key (namespace_id, tag, rank, turn, n)
+);
+comment on table posthorn.fair_clocks is 'Of a tag and priority that has had jobs with fair keys: the turn of the job that was taken last, which is the highest.';

@@ -110,6 +110,14 @@ func enqueueJob(ctx context.Context, r *Request) (string, string, error) {
 			return "", "", err
 		}
 	}
+	if key := r.Value("fair_key"); key != "" {
+		body["fair_key"] = key
+	}
+	if text := strings.TrimSpace(r.Value("weight")); text != "" {
+		if body["weight"], err = strconv.ParseFloat(text, 64); err != nil {
+			return "", "", invalid("weight is not a number", "Leave it empty for 1.")
+		}
+	}
 	var made struct{ ID int64 }
 	err = r.Call(ctx, http.MethodPost, "/events", body, &made)
 	return r.Link("job", "id", made.ID), fmt.Sprintf("Job %d is enqueued.", made.ID), err

@@ -79,7 +79,7 @@ begin
     and (exists (select from posthorn.job_openings o where o.namespace_id = c.namespace_id and o.at <= c.at)
       or exists (
         select from unnest(c.tags) t
-        where exists (select from posthorn.ready_jobs r where r.namespace_id = c.namespace_id and r.tag = t)
+        where exists (select from posthorn.ready_jobs r where r.namespace_id = c.namespace_id and r.tag = t offset 0)
           and not (exists (select from posthorn.parked_jobs p where p.namespace_id = c.namespace_id and p.tag = t offset 0) -- see claim_within_room
             and exists (
               select from posthorn.job_limits l
@@ -207,19 +207,25 @@ end $$;
 create or replace function posthorn.park_jobs(
   picked posthorn.picked_jobs, ns int, jobs bigint[], barriers text[], at timestamptz
 ) returns void language plpgsql as $$
+declare
+  turns jsonb;                         -- by job and tag
 begin
+  if picked.turns is not null then
+    select jsonb_object_agg(t.job || ' ' || t.tag, t.turn) into turns from unnest(picked.turns) t;
+  end if;
   delete from posthorn.running_jobs r where r.job = any (jobs);
-  insert into posthorn.parked_jobs (namespace_id, rank, due_at, job, month, tag)
-  select ns, -o.priority, coalesce(s.due_at, o.run_at), o.id, o.month, p.barrier
+  insert into posthorn.parked_jobs (namespace_id, rank, turn, job, month, fair, tag)
+  select ns, -o.priority, coalesce(f.turn, s.due_at, o.run_at), o.id, o.month, f.turn is not null, p.barrier
   from unnest(jobs, barriers) p (job, barrier)
   cross join lateral posthorn.enqueued_job(ns, p.job, picked.first_month, picked.last_month) o
+  cross join lateral (select (turns->>(p.job || ' ' || p.barrier))::timestamptz) f (turn)
   left join posthorn.retried_jobs s on s.job between o.id and o.id -- see heartbeat_jobs
   where p.barrier is not null;
   perform posthorn.offer_jobs(array(
     select (o.id, ns, o.month)::posthorn.job_ref
     from unnest(jobs, barriers) p (job, barrier)
     cross join lateral posthorn.enqueued_job(ns, p.job, picked.first_month, picked.last_month) o
-    where p.barrier is null), at) where array_position(barriers, null) is not null;
+    where p.barrier is null), at, true) where array_position(barriers, null) is not null;
   -- Where a period is the barrier, time opens it; where running jobs are, the end of one of them does.
   perform posthorn.reopen_in_time(ns, barriers, at) where barriers <> '{}';
 end $$;

@@ -53,10 +53,11 @@ begin
   end if;
   labels := posthorn.job_tags(tags); -- as an argument of ready_tags, that function would not be inlined
   c := (null, posthorn.ready_tags(labels), max_jobs, worker, lease_for,
-    posthorn.now(), null);
+    posthorn.now(), null, null);
   select n.id, exists (select from posthorn.job_hints h where h.namespace_id = n.id),
+    pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null and posthorn.has_fair_turns(n.id, null, c.tags, null),
     exists (select from posthorn.job_limits l where l.namespace_id = n.id)
-  into c.namespace_id, c.hinted, limited
+  into c.namespace_id, c.hinted, c.fair, limited
   from posthorn.namespaces n where n.namespace = namespace_name;
   if not found then
     _ := posthorn.namespace_id(namespace_name); -- raises
@@ -144,9 +145,12 @@ declare
   began constant timestamptz := clock_timestamp();
   entries bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0);
   places tid[];
+  jobs bigint[];                       -- at those places, in order; null: the order is that of ready_jobs
   picked posthorn.picked_jobs;
 begin
-  if cardinality(c.tags) = 1 then
+  if c.fair then
+    select f.places, f.jobs into places, jobs from posthorn.find_fair_heads(c, in_turn, unlocked) f;
+  elsif cardinality(c.tags) = 1 then
     places := posthorn.find_heads(c, c.tags[1], in_turn, unlocked);
     if not in_turn and cardinality(places) < c.max_jobs then
       places := posthorn.find_heads(c, c.tags[1], true, false);
@@ -156,6 +160,9 @@ begin
   end if;
   if places <> '{}' then
     picked := posthorn.take_places(c, places);
+    if cardinality(jobs) > 1 then
+      picked := posthorn.put_in_order(picked, jobs);
+    end if;
   end if;
   entries := pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass) - entries;
   if entries > 2000 + 4 * c.max_jobs then
@@ -191,15 +198,15 @@ begin
       select case
           when h.free and unlocked then h.ctid
           when h.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = h.ctid for update skip locked)
-          else posthorn.lock_ready_job(c.namespace_id, h.rank, h.due_at, h.job, h.month)
+          else posthorn.lock_ready_job(c.namespace_id, h.rank, h.turn, h.job, h.month)
         end as place
       from (
-        select r.ctid, r.rank, r.due_at, r.job, r.month, r.plain, r.plain and r.xmax = '0'::xid as free
+        select r.ctid, r.rank, r.turn, r.job, r.month, r.plain, r.plain and r.xmax = '0'::xid as free
         from posthorn.ready_jobs r
         where r.namespace_id = c.namespace_id and r.tag = label
-          and (r.rank, r.due_at, r.job) >= (coalesce(hint.rank, -2147483648), coalesce(hint.due_at, '-infinity'), coalesce(hint.job, 0))
+          and (r.rank, r.turn, r.job) >= (coalesce(hint.rank, -2147483648), coalesce(hint.turn, '-infinity'), coalesce(hint.job, 0))
           and (in_turn or r.xmax = '0'::xid)
-        order by r.rank, r.due_at, r.job offset 0) h
+        order by r.rank, r.turn, r.job offset 0) h
       offset 0) l
     where l.place is not null
     limit c.max_jobs);
@@ -223,12 +230,12 @@ begin
         select x.* from posthorn.job_hints x
         where x.namespace_id = c.namespace_id and x.tag = t.tag order by x.n desc limit 1) s on s.until > began
       cross join lateral (
-        select r.rank, r.due_at, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
+        select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
         from posthorn.ready_jobs r
         where r.namespace_id = c.namespace_id and r.tag = t.tag
-          and (r.rank, r.due_at, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.due_at, '-infinity'), coalesce(s.job, 0))
+          and (r.rank, r.turn, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.turn, '-infinity'), coalesce(s.job, 0))
           and (in_turn or r.xmax = '0'::xid)
-        order by r.rank, r.due_at, r.job limit heads) h
+        order by r.rank, r.turn, r.job limit heads) h
     )
     select array(
       select l.place
@@ -236,9 +243,9 @@ begin
         select case
             when d.free and unlocked then d.place
             when d.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = d.place for update skip locked)
-            else posthorn.lock_ready_job(c.namespace_id, d.rank, d.due_at, d.job, d.month)
+            else posthorn.lock_ready_job(c.namespace_id, d.rank, d.turn, d.job, d.month)
           end as place
-        from (select distinct on (h.rank, h.due_at, h.job) h.* from head h order by h.rank, h.due_at, h.job) d
+        from (select distinct on (h.rank, h.turn, h.job) h.* from head h order by h.rank, h.turn, h.job) d
         offset 0) l
       where l.place is not null
       limit c.max_jobs), (select count(*) from head h) >= heads
@@ -261,17 +268,21 @@ begin
   with gone as (
     delete from posthorn.ready_jobs r
     where r.ctid = any (places)
-    returning r.job, r.rank, r.due_at, r.month, r.attempt, r.plain
+    returning r.job, r.rank, r.turn, r.month, r.attempt, r.plain, r.fair, r.tag
   ), lease as (
     insert into posthorn.running_jobs (job, picked_at, picked_log, seen_at, lease_until, lease_for, namespace_id, month, attempt, worker)
     select g.job, now, nextval('posthorn.job_log_id'), now, c.at + c.lease_for, c.lease_for, c.namespace_id, g.month, g.attempt + 1, c.worker
     from gone g
   )
-  select array_agg(g.job), array_agg(g.attempt + 1), min(g.month), max(g.month), array_agg(g.job) filter (where not g.plain)
-  into picked.jobs, picked.attempts, picked.first_month, picked.last_month, others
-  from (select x.* from gone x order by x.rank, x.due_at, x.job) g;
+  select array_agg(g.job), array_agg(g.attempt + 1), min(g.month), max(g.month), array_agg(g.job) filter (where not g.plain),
+    array_agg((g.job, g.tag, g.turn)::posthorn.job_turn) filter (where g.fair)
+  into picked.jobs, picked.attempts, picked.first_month, picked.last_month, others, picked.turns
+  from (select x.* from gone x order by x.rank, x.turn, x.job) g;
   if others is not null then
     picked.keyed := posthorn.withdraw_others(c.namespace_id, others, picked.first_month, picked.last_month);
+    if picked.turns is not null then
+      picked.turns := picked.turns || posthorn.withdraw_fair_turns(others);
+    end if;
   end if;
   return picked;
 end $$;
@@ -279,11 +290,12 @@ end $$;
 -- Two steps of a claim together.
 create or replace function posthorn.add_picked(a posthorn.picked_jobs, b posthorn.picked_jobs)
 returns posthorn.picked_jobs language sql immutable
-return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b.first_month), greatest(a.last_month, b.last_month), null, a.keyed || b.keyed)::posthorn.picked_jobs;
+return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b.first_month), greatest(a.last_month, b.last_month), null, a.keyed || b.keyed,
+  a.turns || b.turns)::posthorn.picked_jobs;
 
 -- Locks the row that decides which claim has a job with several tags or a unique key; null if another transaction has
--- it.
-create or replace function posthorn.lock_ready_job(ns int, job_rank int, due timestamptz, job_id bigint, job_month date)
+-- it. Under its first tag a job with fair turns has another turn.
+create or replace function posthorn.lock_ready_job(ns int, job_rank int, job_turn timestamptz, job_id bigint, job_month date)
 returns tid language plpgsql as $$
 declare
   first_tag text;
@@ -296,8 +308,14 @@ begin
   select r.ctid into place
   from posthorn.ready_jobs r
   where r.namespace_id = ns and r.tag = first_tag and r.rank = job_rank
-    and r.due_at = due and r.job = job_id
+    and r.turn = job_turn and r.job = job_id
   for update skip locked;
+  if not found then
+    select r.ctid into place
+    from posthorn.ready_jobs r
+    where r.job = job_id and r.fair and r.tag = first_tag
+    for update skip locked;
+  end if;
   if unique_key is not null and not posthorn.lock_job_key(ns, unique_key, job_id) then
     return null;
   end if;
@@ -320,7 +338,7 @@ returns bigint[] language sql as $$
       cross join lateral unnest(j.tags[2:]) t
       cross join lateral (
         select y.ctid from posthorn.ready_jobs y
-        where y.namespace_id = withdraw_others.namespace_id and y.tag = t and y.rank = j.rank and y.due_at = j.due_at and y.job = j.id offset 0) x))
+        where y.namespace_id = withdraw_others.namespace_id and y.tag = t and y.rank = j.rank and y.turn = j.due_at and y.job = j.id offset 0) x))
   )
   select array_agg(j.id) from job j where j.unique_key is not null
 $$;
@@ -344,8 +362,8 @@ $$;
 -- after which looks begin at the head again.
 create or replace function posthorn.keep_hint(namespace_id int, tags text[], began timestamptz, entries bigint)
 returns void language sql as $$
-  insert into posthorn.job_hints (namespace_id, tag, rank, due_at, job, until)
-  select keep_hint.namespace_id, t.tag, coalesce(h.rank, s.rank), coalesce(h.due_at, s.due_at), coalesce(h.job, s.job),
+  insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, until)
+  select keep_hint.namespace_id, t.tag, coalesce(h.rank, s.rank), coalesce(h.turn, s.turn), coalesce(h.job, s.job),
     case
       when s.until > keep_hint.began then s.until
       when s.until > keep_hint.began - interval '10 seconds' then keep_hint.began + least(interval '5 seconds',
@@ -357,14 +375,14 @@ returns void language sql as $$
     select x.* from posthorn.job_hints x
     where x.namespace_id = keep_hint.namespace_id and x.tag = t.tag order by x.n desc limit 1) s on true
   left join lateral (
-    select r.rank, r.due_at, r.job
+    select r.rank, r.turn, r.job
     from posthorn.ready_jobs r
     where r.namespace_id = keep_hint.namespace_id and r.tag = t.tag
-      and (r.rank, r.due_at, r.job) >= (
+      and (r.rank, r.turn, r.job) >= (
         coalesce(case when s.until > keep_hint.began then s.rank end, -2147483648),
-        coalesce(case when s.until > keep_hint.began then s.due_at end, '-infinity'),
+        coalesce(case when s.until > keep_hint.began then s.turn end, '-infinity'),
         coalesce(case when s.until > keep_hint.began then s.job end, 0))
-    order by r.rank, r.due_at, r.job limit 1) h on true
+    order by r.rank, r.turn, r.job limit 1) h on true
   where h.job is not null or s.job is not null
 $$;
 

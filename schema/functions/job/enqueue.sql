@@ -10,7 +10,9 @@ create or replace function posthorn.enqueue(
   unique_key text default null,
   unique_for interval default null,
   retry_delays interval[] default null,
-  metadata json default null
+  metadata json default null,
+  fair_key text default null,
+  weight float8 default null
 ) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -24,6 +26,9 @@ declare
 begin
   perform posthorn.check_job(enqueue.title, enqueue.description, enqueue.payload, labels, enqueue.priority,
     due, enqueue.max_retries, enqueue.retry_delays, enqueue.metadata);
+  if enqueue.fair_key is not null or enqueue.weight is not null then
+    perform posthorn.check_fair_turn(enqueue.fair_key, enqueue.weight);
+  end if;
   perform posthorn.commit_firmly();
   new_id := nextval('posthorn.job_id');
   if enqueue.unique_key is not null or enqueue.unique_for is not null then
@@ -33,20 +38,25 @@ begin
     end if;
   end if;
   insert into posthorn.enqueued_jobs (id, run_at, created_at, namespace_id, month, priority, max_retries,
-    title, description, unique_key, tags, retry_delays, payload, metadata)
+    title, description, unique_key, tags, retry_delays, payload, metadata, fair_key, weight)
   values (new_id, due, at, ns, posthorn.job_month(at), enqueue.priority, enqueue.max_retries,
-    enqueue.title, enqueue.description, enqueue.unique_key, labels, enqueue.retry_delays, enqueue.payload, enqueue.metadata);
-  if due > at then
+    enqueue.title, enqueue.description, enqueue.unique_key, labels, enqueue.retry_delays, enqueue.payload, enqueue.metadata,
+    enqueue.fair_key, enqueue.weight);
+  if (enqueue.fair_key is not null or pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null)
+    and posthorn.has_fair_turns(ns, -enqueue.priority, labels, enqueue.fair_key)
+  then
+    perform posthorn.offer_in_turn(array[(new_id, ns, posthorn.job_month(at))::posthorn.job_ref], at, false);
+  elsif due > at then
     insert into posthorn.waiting_jobs (due_at, job, namespace_id, month) values (due, new_id, ns, posthorn.job_month(at));
   else
-    insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
-    select ns, -enqueue.priority, due, new_id, posthorn.job_month(at), 0, posthorn.is_plain(labels, enqueue.unique_key), t
+    insert into posthorn.ready_jobs (namespace_id, rank, turn, job, month, attempt, plain, fair, tag, fair_key)
+    select ns, -enqueue.priority, due, new_id, posthorn.job_month(at), 0, posthorn.is_plain(labels, enqueue.unique_key), false, t, ''
     from unnest(posthorn.ready_tags(labels)) t;
     perform nextval('posthorn.job_news');
   end if;
   return new_id;
 end $$;
-comment on function posthorn.enqueue(text, text, json, text[], text, int, timestamptz, int, text, interval, interval[], json) is
+comment on function posthorn.enqueue(text, text, json, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8) is
   'publisher: Enqueues a job in the caller''s transaction and returns its id; under a unique_key that is in use, the id of the job that has it.';
 
 create or replace function posthorn.enqueue(
@@ -61,12 +71,14 @@ create or replace function posthorn.enqueue(
   unique_key text default null,
   unique_for interval default null,
   retry_delays interval[] default null,
-  metadata json default null
+  metadata json default null,
+  fair_key text default null,
+  weight float8 default null
 ) returns bigint
 language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
 return posthorn.enqueue(namespace, title, payload::json, tags, description, priority, run_at, max_retries,
-  unique_key, unique_for, retry_delays, metadata);
-comment on function posthorn.enqueue(text, text, jsonb, text[], text, int, timestamptz, int, text, interval, interval[], json) is
+  unique_key, unique_for, retry_delays, metadata, fair_key, weight);
+comment on function posthorn.enqueue(text, text, jsonb, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8) is
   'publisher: Enqueues a job whose payload is jsonb.';
 
 create or replace function posthorn.enqueue(
@@ -81,12 +93,14 @@ create or replace function posthorn.enqueue(
   unique_key text default null,
   unique_for interval default null,
   retry_delays interval[] default null,
-  metadata json default null
+  metadata json default null,
+  fair_key text default null,
+  weight float8 default null
 ) returns bigint
 language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
 return posthorn.enqueue(namespace, title, posthorn.to_json(payload, 'payload'), tags, description, priority, run_at,
-  max_retries, unique_key, unique_for, retry_delays, metadata);
-comment on function posthorn.enqueue(text, text, text, text[], text, int, timestamptz, int, text, interval, interval[], json) is
+  max_retries, unique_key, unique_for, retry_delays, metadata, fair_key, weight);
+comment on function posthorn.enqueue(text, text, text, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8) is
   'publisher: Enqueues a job whose payload is JSON in text.';
 
 -- The tags of a job: trimmed, each once, in the order given. Settings of its own would cost more than its work: those
@@ -190,7 +204,9 @@ create or replace function posthorn.enqueue_batch(
   priorities int[] default null,
   run_at timestamptz[] default null,
   max_retries int[] default null,
-  metadata json[] default null
+  metadata json[] default null,
+  fair_keys text[] default null,
+  weights float8[] default null
 ) returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -199,12 +215,15 @@ declare
   ns int := posthorn.namespace_id(enqueue_batch.namespace);
   at timestamptz := posthorn.now();
   n int := cardinality(enqueue_batch.titles);
+  fair boolean := enqueue_batch.fair_keys is not null or pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null;
   ids bigint[];
+  in_turn posthorn.job_ref[];          -- those with fair turns
 begin
   if cardinality(enqueue_batch.payloads) is distinct from n
     or n <> any (array[coalesce(cardinality(enqueue_batch.tags), n), coalesce(cardinality(enqueue_batch.priorities), n),
       coalesce(cardinality(enqueue_batch.run_at), n), coalesce(cardinality(enqueue_batch.max_retries), n),
-      coalesce(cardinality(enqueue_batch.metadata), n)])
+      coalesce(cardinality(enqueue_batch.metadata), n), coalesce(cardinality(enqueue_batch.fair_keys), n),
+      coalesce(cardinality(enqueue_batch.weights), n)])
   then
     raise exception 'the arrays of a batch must have one length'
       using errcode = 'PH004', hint = 'Give each job a title and a payload; leave out the arrays that you do not need.';
@@ -222,37 +241,49 @@ begin
     from unnest(enqueue_batch.titles, enqueue_batch.payloads, enqueue_batch.priorities, enqueue_batch.run_at,
       enqueue_batch.max_retries, enqueue_batch.metadata) as j (title, payload, priority, run_at, max_retries, metadata);
   end if;
+  if coalesce(cardinality(enqueue_batch.fair_keys), cardinality(enqueue_batch.weights)) is not null then
+    perform posthorn.check_fair_turn(j.fair_key, j.weight)
+    from unnest(enqueue_batch.fair_keys, enqueue_batch.weights) j (fair_key, weight)
+    where j.fair_key is not null or j.weight is not null;
+  end if;
   perform posthorn.commit_firmly();
   with labels as materialized (
-    select t.tags, posthorn.job_tags(posthorn.to_tags(t.tags)) as labels
+    select t.tags, x.labels, fair and posthorn.has_fair_turns(ns, null, x.labels, null) as fair
     from (select distinct coalesce(x, '{}') as tags from unnest(enqueue_batch.tags) x union select '{}') t
+    cross join lateral (select posthorn.job_tags(posthorn.to_tags(t.tags)) as labels offset 0) x
   ), job as materialized (
-    select nextval('posthorn.job_id') as id, j.*, coalesce(j.job_run_at, at) as due, l.labels
+    select nextval('posthorn.job_id') as id, j.*, coalesce(j.job_run_at, at) as due, l.labels,
+      j.fair_key is not null or l.fair and posthorn.has_fair_turns(ns, -coalesce(j.priority, 0), l.labels, null) as in_turn
     from unnest(enqueue_batch.titles, enqueue_batch.payloads, enqueue_batch.tags, enqueue_batch.priorities,
-      enqueue_batch.run_at, enqueue_batch.max_retries, enqueue_batch.metadata)
-      with ordinality as j (title, payload, tags, priority, job_run_at, max_retries, metadata, nth)
+      enqueue_batch.run_at, enqueue_batch.max_retries, enqueue_batch.metadata, enqueue_batch.fair_keys, enqueue_batch.weights)
+      with ordinality as j (title, payload, tags, priority, job_run_at, max_retries, metadata, fair_key, weight, nth)
     join labels l on l.tags = coalesce(j.tags, '{}')
     order by j.nth
   ), made as (
     insert into posthorn.enqueued_jobs (id, run_at, created_at, namespace_id, month, priority, max_retries,
-      title, tags, payload, metadata)
+      title, tags, payload, metadata, fair_key, weight)
     select j.id, j.due, at, ns, posthorn.job_month(at), coalesce(j.priority, 0), coalesce(j.max_retries, 3),
-      j.title, j.labels, j.payload, j.metadata
+      j.title, j.labels, j.payload, j.metadata, j.fair_key, j.weight
     from job j
   ), later as (
     insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
-    select j.due, j.id, ns, posthorn.job_month(at) from job j where j.due > at
+    select j.due, j.id, ns, posthorn.job_month(at) from job j where j.due > at and not j.in_turn
   ), ready as (
-    insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
-    select ns, -coalesce(j.priority, 0), j.due, j.id, posthorn.job_month(at), 0, posthorn.is_plain(j.labels, null), t
+    insert into posthorn.ready_jobs (namespace_id, rank, turn, job, month, attempt, plain, fair, tag, fair_key)
+    select ns, -coalesce(j.priority, 0), j.due, j.id, posthorn.job_month(at), 0, posthorn.is_plain(j.labels, null), false, t, ''
     from job j, unnest(posthorn.ready_tags(j.labels)) t
-    where j.due <= at
+    where j.due <= at and not j.in_turn
   )
-  select array_agg(j.id order by j.nth) into ids from job j;
+  select array_agg(j.id order by j.nth), array_agg((j.id, ns, posthorn.job_month(at))::posthorn.job_ref order by j.nth) filter (where j.in_turn)
+  into ids, in_turn
+  from job j;
+  if in_turn is not null then
+    perform posthorn.offer_in_turn(in_turn, at, false);
+  end if;
   perform nextval('posthorn.job_news');
   return query select x from unnest(ids) x;
 end $$;
-comment on function posthorn.enqueue_batch(text, text[], json[], text[], int[], timestamptz[], int[], json[]) is
+comment on function posthorn.enqueue_batch(text, text[], json[], text[], int[], timestamptz[], int[], json[], text[], float8[]) is
   'publisher: Enqueues a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
 
 -- Raises the error in the form of jobs for enqueue_many, if there is one.
@@ -269,11 +300,13 @@ begin
         else (
           select case
               when k <> all (array['title', 'payload', 'tags', 'description', 'priority', 'run_at', 'max_retries', 'unique_key',
-                'unique_for', 'retry_delays', 'metadata']) then format('job %s has an unknown field "%s"', j.nth - 1, k)
+                'unique_for', 'retry_delays', 'metadata', 'fair_key', 'weight']) then format('job %s has an unknown field "%s"', j.nth - 1, k)
               when k in ('tags', 'retry_delays') and jsonb_typeof(v) not in ('array', 'null')
                 then format('job %s: %s must be an array of text', j.nth - 1, k)
               when k in ('priority', 'max_retries') and v <> 'null' and v::text !~ '^-?[0-9]{1,9}$'
                 then format('job %s: %s must be a whole number', j.nth - 1, k)
+              when k = 'weight' and jsonb_typeof(v) not in ('number', 'null')
+                then format('job %s: weight must be a number', j.nth - 1)
             end as w
           from jsonb_each(j.job) f (k, v) order by w limit 1)
       end as w into wrong
@@ -282,7 +315,7 @@ begin
   end if;
   if wrong is not null then
     raise exception '%', wrong using errcode = 'PH004',
-      hint = 'Fields are title, payload, tags, description, priority, run_at, max_retries, unique_key, unique_for, retry_delays and metadata.';
+      hint = 'Fields are title, payload, tags, description, priority, run_at, max_retries, unique_key, unique_for, retry_delays, metadata, fair_key and weight.';
   end if;
 end $$;
 
@@ -307,7 +340,9 @@ begin
       posthorn.to_interval(j.job->>'unique_for', 'unique_for'),
       case when j.job->'retry_delays' <> 'null' then
         array(select posthorn.to_interval(d, 'retry_delays') from jsonb_array_elements_text(j.job->'retry_delays') d) end,
-      nullif(j.job->'metadata', 'null')::json)
+      nullif(j.job->'metadata', 'null')::json,
+      j.job->>'fair_key',
+      (j.job->>'weight')::float8)
     from jsonb_array_elements(jobs) with ordinality j (job, nth)
     order by j.nth;
 end $$;
@@ -325,12 +360,16 @@ returns setof posthorn.enqueued_jobs language sql stable rows 1 as $$
   offset 0
 $$;
 
--- Puts jobs where workers find them: at once, or when they are due.
-create or replace function posthorn.offer_jobs(jobs posthorn.job_ref[], at timestamptz)
+-- Puts jobs where workers find them: at once, or when they are due. back: to their old places, see fair_turns.sql.
+create or replace function posthorn.offer_jobs(jobs posthorn.job_ref[], at timestamptz, back boolean default false)
 returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 begin
+  if pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null then
+    perform posthorn.offer_in_turn(jobs, at, back);
+    return;
+  end if;
   with job as materialized (
     select o.*, coalesce(s.due_at, o.run_at) as due_at, coalesce(s.attempt, 0) as attempt
     from unnest(jobs) p
@@ -340,8 +379,8 @@ begin
     insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
     select j.due_at, j.id, j.namespace_id, j.month from job j where j.due_at > at
   )
-  insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
-  select j.namespace_id, -j.priority, j.due_at, j.id, j.month, j.attempt, posthorn.is_plain(j.tags, j.unique_key), t
+  insert into posthorn.ready_jobs (namespace_id, rank, turn, job, month, attempt, plain, fair, tag, fair_key)
+  select j.namespace_id, -j.priority, j.due_at, j.id, j.month, j.attempt, posthorn.is_plain(j.tags, j.unique_key), false, t, ''
   from job j, unnest(posthorn.ready_tags(j.tags)) t
   where j.due_at <= at;
   if found then

@@ -8,7 +8,7 @@ select o.id, n.namespace, o.title, o.description, o.tags,
   coalesce(r.progress, s.progress, f.progress) as progress, f.result, f.error_message,
   coalesce(r.seen_at < posthorn.now() - interval '30 seconds', false) as stalled,
   o.created_at, coalesce(f.finished_at, r.seen_at, s.updated_at, o.created_at) as updated_at, f.finished_at,
-  o.namespace_id
+  o.namespace_id, o.fair_key, case when o.fair_key is not null then coalesce(o.weight, 1) end as weight
 from posthorn.namespaces n
 join posthorn.enqueued_jobs o on o.namespace_id = n.id
 left join posthorn.running_jobs r on r.job = o.id

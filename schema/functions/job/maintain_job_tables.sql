@@ -163,6 +163,13 @@ begin
     order by x.expires_at limit 10000 for update skip locked);
   get diagnostics n = row_count;
   removed := removed + n;
+  delete from posthorn.fair_clocks c
+  where c.ctid = any (array(
+    select x.place
+    from (
+      select y.ctid as place, row_number() over (partition by y.namespace_id, y.tag, y.rank order by y.turn desc, y.n desc) as nth
+      from posthorn.fair_clocks y) x
+    where x.nth > 1));
   delete from posthorn.job_hints h where h.until < clock_timestamp() - interval '1 minute';
   delete from posthorn.job_starts s
   using posthorn.job_starts x left join posthorn.job_limits l on l.namespace_id = x.namespace_id and l.tag = x.tag

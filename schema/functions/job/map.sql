@@ -13,12 +13,14 @@
 --   job_keys                      keys under which no second job is enqueued
 --   job_limits, running_tags, job_starts, job_openings       limits of tags, and the jobs that count against them
 --   job_hints                     where a look for jobs found one when looking from the beginning had become slow
+--   fair_clocks                   how far the turns of fair keys have come, of each tag and priority
 --   jobs, job_log (views)
 --
 -- Flow
 --   enqueue ──► enqueued_jobs ──► ready_jobs or waiting_jobs ──(promote_jobs)──► ready_jobs
 --   claim_jobs ──► pick_jobs ──► take_ready_jobs ──► running_jobs
 --        └► pick_within_limits ──► park_jobs ──► parked_jobs ──(open_job_tags)──► ready_jobs
+--        └► find_fair_heads, under tags with fair keys, which moves their clocks
 --   complete_job, fail_job, snooze_job, cancel_job ──► finished_jobs, or back to waiting_jobs
 --   save_step, sleep_job ──► saved_steps
 --   await_event ──► job_awaits and waiting_jobs ──(wake_jobs)──► ready_jobs

@@ -73,11 +73,17 @@ begin
         select x.ctid
         from posthorn.parked_jobs x
         where x.namespace_id = ns and x.tag = label
-        order by x.rank, x.due_at, x.job limit least(free, max_jobs) for update skip locked))
+        order by x.rank, x.turn, x.job limit least(free, max_jobs) for update skip locked))
       returning p.*
+    ), moved as (
+      insert into posthorn.fair_clocks (namespace_id, tag, rank, turn)
+      select ns, label, g.rank, max(g.turn) from gone g
+      where g.fair
+      group by g.rank
+      having max(g.turn) > posthorn.fair_clock(ns, label, g.rank)
     )
     select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into back from gone g;
-    perform posthorn.offer_jobs(back, at);
+    perform posthorn.offer_jobs(back, at, true);
   end if;
   if coalesce(cardinality(back), 0) < free then
     perform posthorn.reopen_tags(ns, array[label]);

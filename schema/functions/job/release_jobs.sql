@@ -34,7 +34,7 @@ begin
   insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, reason, created_at)
   select h.job, h.worker, 'RESET', h.attempt, coalesce(posthorn.clip_error(release_jobs.reason), 'given back by its worker'), at
   from unnest(back) h;
-  perform posthorn.offer_jobs(posthorn.job_refs(back), at);
+  perform posthorn.offer_jobs(posthorn.job_refs(back), at, true);
   perform posthorn.release_tags(array(select h.job from unnest(back) h));
   return query select h.job from unnest(back) h;
 end $$;

@@ -98,7 +98,7 @@ end $$;
 comment on function posthorn.cancel_job(bigint, text, text) is
   'publisher: Ends a job that is not finished; a worker that has it is fenced out. Called again, changes nothing.';
 
--- Takes a pending job from where workers find it. Takes a pending job from where workers find it; null if it is not
+-- Takes a pending job from where workers find it; null if it is not
 -- there any more.
 create or replace function posthorn.withdraw_job(o posthorn.enqueued_jobs)
 returns posthorn.running_jobs language plpgsql as $$
@@ -115,14 +115,14 @@ begin
   if not found then
     -- The row of the first tag decides who has a job.
     delete from posthorn.ready_jobs r
-    where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.due_at = due and r.job = o.id;
+    where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
     get diagnostics n = row_count;
     delete from posthorn.ready_jobs r
-    where n > 0 and r.namespace_id = o.namespace_id and r.tag = any (labels[2:]) and r.rank = -o.priority and r.due_at = due and r.job = o.id;
+    where n > 0 and r.namespace_id = o.namespace_id and r.tag = any (labels[2:]) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
     perform posthorn.reopen_tags(o.namespace_id, labels) where n > 0; -- there was room for it
     delete from posthorn.parked_jobs r
-    where n = 0 and r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.due_at = due and r.job = o.id;
-    if n = 0 and not found then
+    where n = 0 and r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
+    if n = 0 and not found and not posthorn.withdraw_fair_job(o.id, labels, o.namespace_id) then
       return null;
     end if;
   end if;

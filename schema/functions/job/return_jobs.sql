@@ -118,7 +118,7 @@ begin
   into hopeless, lost
   from unnest(lost) l left join failed f on f.event_id = l.job;
   perform posthorn.finish_jobs(hopeless, 'FAILED', 'its worker went silent again and again', at);
-  perform posthorn.offer_jobs(posthorn.job_refs(lost), at);
+  perform posthorn.offer_jobs(posthorn.job_refs(lost), at, true);
   lost := lost || hopeless;
   perform posthorn.release_tags(array(select l.job from unnest(lost) l));
   return cardinality(lost);

@@ -1,3 +1,17 @@
+-- When a ready job was due: that of one with fair turns is looked up.
+create or replace function posthorn.due_since(r posthorn.ready_jobs)
+returns timestamptz language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+return case
+    when not r.fair then r.turn
+    else coalesce(
+      (select s.due_at from posthorn.retried_jobs s where s.job = r.job),
+      (select o.run_at from posthorn.enqueued_jobs o where o.namespace_id = r.namespace_id and o.id = r.job and o.month = r.month))
+  end;
+comment on function posthorn.due_since(posthorn.ready_jobs) is
+  'admin: When a ready job was due.';
+
 -- For each namespace, tag and priority the first ready job: the index finds the next such group by one step.
 create or replace function posthorn.first_ready_jobs(of_namespace text default null)
 returns table (namespace_id int, tag text, rank int, due_at timestamptz) language sql stable
@@ -7,19 +21,19 @@ as $$
   with recursive among as materialized (
     select min(n.id) as first, max(n.id) as last from posthorn.namespaces n where of_namespace is null or n.namespace = of_namespace
   ), f as (
-    (select r.namespace_id, r.tag, r.rank, r.due_at from posthorn.ready_jobs r
+    (select r from posthorn.ready_jobs r
     where r.namespace_id between (select a.first from among a) and (select a.last from among a)
-    order by r.namespace_id, r.tag, r.rank, r.due_at limit 1)
+    order by r.namespace_id, r.tag, r.rank, r.turn limit 1)
     union all
-    select n.* from f cross join lateral (
-      select r.namespace_id, r.tag, r.rank, r.due_at from posthorn.ready_jobs r
-      where (r.namespace_id, r.tag, r.rank) > (f.namespace_id, f.tag, f.rank) and r.namespace_id <= (select a.last from among a)
-      order by r.namespace_id, r.tag, r.rank, r.due_at limit 1) n
+    select n.r from f cross join lateral (
+      select r from posthorn.ready_jobs r
+      where (r.namespace_id, r.tag, r.rank) > ((f.r).namespace_id, (f.r).tag, (f.r).rank) and r.namespace_id <= (select a.last from among a)
+      order by r.namespace_id, r.tag, r.rank, r.turn limit 1) n
   )
-  select * from f limit 10000
+  select (f.r).namespace_id, (f.r).tag, (f.r).rank, posthorn.due_since(f.r) from f limit 10000
 $$;
 comment on function posthorn.first_ready_jobs(text) is
-  'admin: The longest due job of each namespace, tag and priority.';
+  'admin: The next job of each namespace, tag and priority, which is the one that has been due for longest where there are no fair keys.';
 
 -- Jobs that have been due for 5 minutes and that a worker could take: no tag of theirs is paused or at its limit. Of each
 -- namespace the hundred tags and priorities are looked at that are due longest, and of each the first hundred jobs.
@@ -41,11 +55,10 @@ as $$
   from late cross join lateral (
     select count(*) as jobs, min(x.due_at) as due_at
     from (
-      select y.due_at, y.job, y.month, y.plain from posthorn.ready_jobs y
+      select posthorn.due_since(y) as due_at, y.job, y.month, y.plain from posthorn.ready_jobs y
       where y.namespace_id = late.namespace_id and y.tag = late.tag and y.rank = late.rank
-        and y.due_at < (select posthorn.now() - interval '5 minutes')
-      order by y.due_at limit 100) x
-    where not exists (
+      order by y.turn limit 100) x
+    where x.due_at < posthorn.now() - interval '5 minutes' and not exists (
       select from full_tags t
       where t.namespace_id = late.namespace_id
         -- A plain job has no other tag.
@@ -77,9 +90,9 @@ as $$
     select h.namespace_id, r.*
     from (select x.* from head x where not x.is_full order by x.due_at) h
     cross join lateral (
-      select y.job, y.due_at, y.month, y.plain from posthorn.ready_jobs y
+      select y.job, posthorn.due_since(y) as due_at, y.month, y.plain from posthorn.ready_jobs y
       where y.namespace_id = h.namespace_id and y.tag = h.tag and y.rank = h.rank
-      order by y.due_at limit 10000) r
+      order by y.turn limit 10000) r
     limit 10000
   ), looked_at as materialized (
     select o.job, o.due_at, not o.plain and exists (select from full_tags) and (

@@ -1,0 +1,221 @@
+-- Fair turns: under a tag, jobs of one priority take turns by their keys. That is by the order of ready_jobs alone, so
+-- that a claim takes the first rows, as ever.
+--
+-- A job gets its turn when it becomes ready, under each of its tags by itself: one round behind the last job of its key
+-- that is ready, or behind the job that was taken last, whichever is later (self-clocked fair queueing). A round is
+-- shorter for a larger weight. The turn of the job that was taken last is the clock of a tag and priority. Claims move
+-- it on; they add rows to fair_clocks and change none, so nobody waits for it. Two transactions that do not see each
+-- other give one turn twice, which is harmless.
+--
+-- A turn looks like a time because jobs without keys need no turn: they stand in ready_jobs with the time when they
+-- were due. A clock begins with the real time, so the first job with a key comes behind the jobs that were due before.
+-- From then on the jobs without keys under this tag get turns too, each as the only job of a key of its own: they wait
+-- for a round, and let the others' rounds pass. A round is one second of a turn, whatever time it takes.
+--
+-- Jobs that are tried again take turns of their own, beside the untried jobs of their key: they do not wait for all of
+-- those, and a key whose jobs fail has two turns in a round at most. Jobs that come back without having been tried,
+-- since a limit or their worker's end held them up, come next. A tag that has no room keeps them in the order of their
+-- turns under that tag, and its clock moves on when it has room for them.
+
+-- Puts jobs where workers find them, some of which have a fair key or a tag with a clock. back: they had their turn.
+create or replace function posthorn.offer_in_turn(jobs posthorn.job_ref[], at timestamptz, back boolean)
+returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+as $$
+begin
+  perform posthorn.start_fair_clocks(jobs, at);
+  with job as materialized (
+    select o.*, coalesce(s.due_at, o.run_at) as due_at, coalesce(s.attempt, 0) as attempt, p.nth
+    from unnest(jobs) with ordinality p (id, namespace_id, month, nth)
+    cross join lateral posthorn.enqueued_job(p.namespace_id, p.id, p.month, p.month) o
+    left join posthorn.retried_jobs s on s.job between p.id and p.id -- see heartbeat_jobs
+  ), later as (
+    insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
+    select j.due_at, j.id, j.namespace_id, j.month from job j where j.due_at > at
+  ), place as materialized (
+    select j.*, t.tag, c.turn as clock,
+      sum(make_interval(secs => 1 / coalesce(j.weight, 1))) over (
+        partition by j.namespace_id, t.tag, j.priority, j.fair_key, j.attempt > 0 order by j.nth) as rounds
+    from job j
+    cross join lateral unnest(posthorn.ready_tags(j.tags)) t (tag)
+    cross join lateral posthorn.fair_clock(j.namespace_id, t.tag, -j.priority) c (turn)
+    where j.due_at <= at
+  )
+  insert into posthorn.ready_jobs (namespace_id, rank, turn, job, month, attempt, plain, fair, tag, fair_key)
+  select p.namespace_id, -p.priority, case
+      when p.clock is null then p.due_at
+      when back then p.clock - interval '1 second'
+      when p.fair_key is null then p.clock + interval '1 second'
+      else coalesce(l.turn, p.clock) + p.rounds
+    end, p.id, p.month, p.attempt, posthorn.is_plain(p.tags, p.unique_key), bool_or(p.clock is not null) over (partition by p.id), p.tag,
+    coalesce(p.fair_key, '')
+  from place p
+  left join lateral (
+    select r.turn from posthorn.ready_jobs r
+    where r.fair_key <> ''
+      -- As rows, so that no other index will do. Up to the clock there are dead rows of jobs that were taken.
+      and (r.fair_key, r.namespace_id, r.tag, r.rank, r.attempt > 0, r.turn)
+        > (p.fair_key, p.namespace_id, p.tag, -p.priority, p.attempt > 0, p.clock)
+      and (r.fair_key, r.namespace_id, r.tag, r.rank, r.attempt > 0, r.turn)
+        <= (p.fair_key, p.namespace_id, p.tag, -p.priority, p.attempt > 0, timestamptz 'infinity')
+    order by r.fair_key desc, r.namespace_id desc, r.tag desc, r.rank desc, (r.attempt > 0) desc, r.turn desc limit 1) l on true;
+  perform nextval('posthorn.job_news');
+end $$;
+
+-- Starts the clocks of tags and priorities that have no job with a fair key yet.
+create or replace function posthorn.start_fair_clocks(jobs posthorn.job_ref[], at timestamptz)
+returns void language plpgsql as $$
+begin
+  insert into posthorn.fair_clocks (namespace_id, tag, rank, turn)
+  select distinct o.namespace_id, t.tag, -o.priority, at
+  from unnest(jobs) p
+  cross join lateral posthorn.enqueued_job(p.namespace_id, p.id, p.month, p.month) o
+  cross join lateral unnest(posthorn.ready_tags(o.tags)) t (tag)
+  where o.fair_key is not null and posthorn.fair_clock(o.namespace_id, t.tag, -o.priority) is null;
+end $$;
+
+-- The turn of the job that was taken last, of a tag and priority that has had jobs with fair keys; null otherwise.
+create or replace function posthorn.fair_clock(ns int, label text, job_rank int)
+returns timestamptz language plpgsql stable as $$
+begin
+  return (
+    select c.turn from posthorn.fair_clocks c
+    where c.namespace_id = ns and c.tag = label and c.rank = job_rank
+    order by c.turn desc limit 1);
+end $$;
+
+-- Whether a job gets a turn under some tag; without a rank, whether jobs of some rank do. The sequence costs less than a
+-- look at the table, and tells whether any job of the database ever had a fair key.
+create or replace function posthorn.has_fair_turns(ns int, job_rank int, tags text[], fair_key text)
+returns boolean language plpgsql stable
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+begin
+  return fair_key is not null or pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null and exists (
+    select from unnest(posthorn.ready_tags(tags)) t (tag)
+    where exists (
+      select from posthorn.fair_clocks c
+      where c.namespace_id = ns and c.tag = t.tag
+        and c.rank between coalesce(job_rank, -2147483648) and coalesce(job_rank, 2147483647) offset 0)); -- a look-up each
+end $$;
+
+-- Raises the error in the fair key or the weight of a job, if there is one.
+create or replace function posthorn.check_fair_turn(fair_key text, weight float8)
+returns void language plpgsql immutable as $$
+begin
+  if weight is not null and fair_key is null then
+    raise exception 'a weight needs a fair_key'
+      using errcode = 'PH004', hint = 'Give the key whose jobs have this weight, such as the name of a tenant.';
+  elsif (weight between 0.001 and 1000) is false then
+    raise exception 'weight must be 0.001 to 1000, not %', weight
+      using errcode = 'PH004', hint = 'Leave it out for 1; a key with weight 2 gets twice the share of one with 1.';
+  elsif fair_key is not null then
+    perform posthorn.check_name(fair_key, 'fair_key', 'Use the name of a tenant, or another name whose jobs take turns with those of others.');
+  end if;
+end $$;
+
+-- Does the work of find_heads and merge_heads where a tag has a clock, and moves the clocks on. Turns of several tags
+-- cannot be compared: of the tags with jobs of the highest priority each gives one in turn, and chance decides which
+-- tag is the first.
+create or replace function posthorn.find_fair_heads(
+  c posthorn.job_claim, in_turn boolean, unlocked boolean, out places tid[], out jobs bigint[]
+) language plpgsql as $$
+declare
+  began constant timestamptz := clock_timestamp();
+  heads int := c.max_jobs + 20;
+  more boolean;
+begin
+  loop
+    with head as materialized (
+      select t.tag, h.*, row_number() over (partition by t.tag, h.rank order by h.turn, h.job) as nth
+      from unnest(c.tags) t (tag)
+      left join lateral (
+        select x.* from posthorn.job_hints x
+        where x.namespace_id = c.namespace_id and x.tag = t.tag order by x.n desc limit 1) s on s.until > began
+      cross join lateral (
+        select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
+        from posthorn.ready_jobs r
+        where r.namespace_id = c.namespace_id and r.tag = t.tag
+          and (r.rank, r.turn, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.turn, '-infinity'), coalesce(s.job, 0))
+          and (in_turn or r.xmax = '0'::xid)
+        order by r.rank, r.turn, r.job limit heads) h
+    ), found as materialized (
+      select l.*
+      from (
+        select d.tag, d.rank, d.turn, d.job, case
+            when d.free and unlocked then d.place
+            when d.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = d.place for update skip locked)
+            else posthorn.lock_ready_job(c.namespace_id, d.rank, d.turn, d.job, d.month)
+          end as place
+        from (
+          select x.* from (select distinct on (h.job) h.* from head h order by h.job, h.nth) x
+          order by x.rank, x.nth, random()) d
+        offset 0) l
+      where l.place is not null
+      limit c.max_jobs
+    ), moved as (
+      insert into posthorn.fair_clocks (namespace_id, tag, rank, turn)
+      select c.namespace_id, f.tag, f.rank, max(f.turn) from found f
+      group by f.tag, f.rank
+      having max(f.turn) > posthorn.fair_clock(c.namespace_id, f.tag, f.rank) -- not null
+    )
+    select array(select f.place from found f), array(select f.job from found f), (select count(*) from head h) >= heads
+    into places, jobs, more;
+    exit when cardinality(places) = c.max_jobs or heads >= 100000 or in_turn and not more;
+    heads := case when more then heads * 8 else heads end;
+    in_turn := true;
+  end loop;
+end $$;
+
+-- Puts picked jobs into the order in which they were found.
+create or replace function posthorn.put_in_order(picked posthorn.picked_jobs, jobs bigint[])
+returns posthorn.picked_jobs language plpgsql as $$
+begin
+  select array_agg(p.job order by p.nth), array_agg(p.attempt order by p.nth) into picked.jobs, picked.attempts
+  from (
+    select u.job, max(u.attempt) as attempt, min(u.nth) as nth
+    from (
+      select j.job, j.attempt, null as nth from unnest(picked.jobs, picked.attempts) j (job, attempt)
+      union all
+      select f.job, null, f.nth from unnest(jobs) with ordinality f (job, nth)) u
+    group by u.job) p
+  where p.attempt is not null; -- others were not taken
+  return picked;
+end $$;
+
+-- Deletes the rows of picked jobs with fair turns under their other tags, and returns these turns.
+create or replace function posthorn.withdraw_fair_turns(jobs bigint[])
+returns posthorn.job_turn[] language plpgsql as $$
+declare
+  turns posthorn.job_turn[];
+begin
+  with gone as (
+    delete from posthorn.ready_jobs r
+    where r.ctid = any (array(
+      select x.ctid
+      from unnest(jobs) j
+      cross join lateral (select y.ctid from posthorn.ready_jobs y where y.job = j and y.fair offset 0) x))
+    returning r.job, r.tag, r.turn
+  )
+  select array_agg((g.job, g.tag, g.turn)::posthorn.job_turn) into turns from gone g;
+  return turns;
+end $$;
+
+-- Takes a pending job with fair turns from where workers find it; false if it is not there. The row of its first tag
+-- decides who has a job.
+create or replace function posthorn.withdraw_fair_job(job_id bigint, labels text[], ns int)
+returns boolean language plpgsql as $$
+declare
+  n bigint;
+begin
+  delete from posthorn.ready_jobs r where r.job = job_id and r.fair and r.tag = labels[1];
+  get diagnostics n = row_count;
+  if n > 0 then
+    delete from posthorn.ready_jobs r where r.job = job_id and r.fair;
+    perform posthorn.reopen_tags(ns, labels); -- there was room for it
+    return true;
+  end if;
+  delete from posthorn.parked_jobs p where p.job = job_id and p.fair;
+  return found;
+end $$;

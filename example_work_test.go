@@ -74,6 +74,16 @@ func ExampleClient_Enqueue_fairly() {
 	}
 }
 
+func ExampleClient_Enqueue_after() {
+	parts, err := ph.Enqueue(ctx, ph.Pool(), posthorn.NewJob{Title: "Read part 1"}, posthorn.NewJob{Title: "Read part 2"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err = ph.Enqueue(ctx, ph.Pool(), posthorn.NewJob{Title: "Make the report", After: parts}); err != nil {
+		log.Fatal(err)
+	}
+}
+
 func ExampleWorkOn() {
 	posthorn.WorkOn(ph, []string{"mail", "sms"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job, l letter) error {
 		switch err := send(ctx, l); {

@@ -79,6 +79,7 @@ var programs = map[string]program{
 	"ExampleClient_Schedule_job":          {run: ExampleClient_Schedule_job},
 	"ExampleClient_Schedule_everyAndAt":   {run: ExampleClient_Schedule_everyAndAt},
 	"ExampleClient_Enqueue":               {run: ExampleClient_Enqueue},
+	"ExampleClient_Enqueue_after":         {run: ExampleClient_Enqueue_after},
 	"ExampleClient_Enqueue_options":       {run: ExampleClient_Enqueue_options},
 	"ExampleClient_Enqueue_fairly":        {run: ExampleClient_Enqueue_fairly},
 	"ExampleWorkOn":                       {run: ExampleWorkOn, then: job("mail"), until: worked},

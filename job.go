@@ -55,6 +55,10 @@ type NewJob struct {
 	// Metadata is stored with the job, encoded as JSON. The client adds the trace
 	// context, and the node's id as producer; a producer of nil leaves it out.
 	Metadata map[string]any
+	// After are the ids of jobs of the namespace, up to 10,000: no worker gets the job
+	// before all of them are COMPLETED. A job that fails for good, or is cancelled, keeps it
+	// waiting. Once the failed job is retried and completes, it goes on.
+	After []int64
 }
 
 // NoRetries, as [NewJob].MaxRetries, allows one attempt.
@@ -94,7 +98,7 @@ func (c *Client) encodeJobs(ctx context.Context, jobs []NewJob) ([]pg.NewJob, er
 		j := &jobs[i]
 		encoded[i] = pg.NewJob{
 			Title: j.Title, Description: j.Description, Tags: j.Tags, Priority: j.Priority, RetryDelays: j.RetryDelays,
-			UniqueKey: j.UniqueKey, UniqueFor: j.UniqueFor, FairKey: j.FairKey, Weight: j.Weight,
+			UniqueKey: j.UniqueKey, UniqueFor: j.UniqueFor, FairKey: j.FairKey, Weight: j.Weight, After: j.After,
 		}
 		if !j.RunAt.IsZero() {
 			encoded[i].RunAt = &j.RunAt

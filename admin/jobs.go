@@ -51,6 +51,7 @@ type JobStatus struct {
 	CreatedAt    time.Time       `json:"created_at"`
 	UpdatedAt    time.Time       `json:"updated_at"`
 	FinishedAt   time.Time       `json:"finished_at,omitzero"`
+	WaitsFor     []int64         `json:"waits_for,omitempty"` // jobs that must be completed before it, up to 100; see [Admin.JobWaits]
 }
 
 // Job returns a job. Jobs that are finished are kept for job_retention_period.
@@ -148,6 +149,37 @@ func (a *Admin) JobSteps(ctx context.Context, id int64) ([]JobStep, error) {
 	return rows[JobStep](ctx, a.db, "list steps", "select * from posthorn.job_steps($1::bigint, $2::text)", id, a.namespace)
 }
 
+// JobWait is a job that must be completed before another one, or a job that waits for it.
+type JobWait struct {
+	Side   string `json:"side"` // before or after
+	ID     int64  `json:"id"`
+	Title  string `json:"title,omitempty"`
+	Status string `json:"status"` // see [JobPending]; DELETED: the job does not exist any more
+}
+
+// Blocks tells whether the other job waits until somebody acts: it will not be completed
+// by itself.
+func (w JobWait) Blocks() bool {
+	return w.Side == "before" && w.Status != JobPending && w.Status != JobProcessing && w.Status != JobCompleted
+}
+
+// Why says why the other job does not go on, or nothing.
+func (w JobWait) Why() string {
+	switch {
+	case !w.Blocks():
+		return ""
+	case w.Status == JobFailed:
+		return fmt.Sprintf("waits for job %d, which failed: retry that job, or cancel this one", w.ID)
+	}
+	return fmt.Sprintf("waits for job %d, which is %s: cancel this one", w.ID, strings.ToLower(w.Status))
+}
+
+// JobWaits returns the jobs that must be completed before a job, those first that keep it
+// waiting until somebody acts, and then the jobs that wait for it: up to most of each.
+func (a *Admin) JobWaits(ctx context.Context, id int64, most int) ([]JobWait, error) {
+	return rows[JobWait](ctx, a.db, "list waits", "select * from posthorn.job_waits($1::bigint, $2::text, $3::int)", id, a.namespace, most)
+}
+
 // ResetJob lets workers have a job at once that a worker has, that has failed for good or
 // that waits for its next attempt. A job that has failed for good has all its retries
 // again. The worker loses the job.
@@ -157,11 +189,19 @@ func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
 }
 
 // CancelJob ends a job that is not finished. If a worker has the job, the context of the
-// job ends within seconds, and reports of the worker are refused. Cancelling again changes
-// nothing.
+// job ends within seconds, and reports of the worker are refused. Jobs that wait for it
+// stay as they are, see [Admin.CancelJobAnd]. Cancelling again changes nothing.
 func (a *Admin) CancelJob(ctx context.Context, id int64, reason string) error {
 	return a.change(ctx, noStream, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)
+}
+
+// CancelJobAnd is [Admin.CancelJob], and says what becomes of the jobs that wait for the
+// job, and of those behind them: "keep", "cancel" or "fail".
+func (a *Admin) CancelJobAnd(ctx context.Context, id int64, reason, jobsAfter string) error {
+	jobsAfter = cmp.Or(jobsAfter, "keep")
+	return a.change(ctx, noStream, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason, "jobs_after": jobsAfter}},
+		"select posthorn.cancel_job($1::bigint, $2::text, $3::text, $4::text)", id, pg.Optional(pg.Storable(reason)), a.namespace, jobsAfter)
 }
 
 // JobChange has the new values of a pending job. Its zero fields change nothing.

@@ -15,7 +15,7 @@ func All() []Any {
 		RedriveDeadLetters.Many(), RedriveDeadLetters.Single(), DiscardDeadLetters.Many(), DiscardDeadLetters.Single(),
 		RecoverDeadLetters.Many(), RecoverDeadLetters.Single(), PurgeDeadLetters.Many(), PurgeDeadLetters.Single(),
 		RedriveEditedDeadLetter,
-		ListJobs, GetJob, ListJobSteps, ChangeJob,
+		ListJobs, GetJob, ListJobSteps, ListJobWaits, ChangeJob,
 		RetryJobs.Many(), RetryJobs.Single(), CancelJobs.Many(), CancelJobs.Single(), DeleteJobs.Many(), DeleteJobs.Single(),
 		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag,
 		ListNamespaces, DefineNamespace,

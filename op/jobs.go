@@ -58,6 +58,24 @@ var ListJobSteps = Op[ByID, []admin.JobStep]{
 	},
 }
 
+// mostWaits bounds the jobs that are listed on each side of a job.
+const mostWaits = 1000
+
+var ListJobWaits = Op[ByID, []admin.JobWait]{
+	About: About{
+		Topic: jobs, Verb: "waits", Scope: Read, Method: "GET", Path: "/events/{id}/waits", Name: "list-job-waits", Go: "JobWaits", SQL: "job_waits",
+		Page: "job",
+		Does: "List the jobs that a job waits for, and those that wait for it",
+		More: "Up to 1,000 of each. Those that keep the job waiting until somebody acts are first: FAILED, CANCELLED and DELETED ones. " +
+			"The job goes on when a FAILED one is reset, and completes.",
+		ByHand:  map[Face]string{HTTP: jobRoute, Page: "the page of the job lists them"},
+		Without: map[Face]string{Command: "posthorn jobs show lists them"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ByID) ([]admin.JobWait, error) {
+		return a.JobWaits(ctx, in.ID, mostWaits)
+	},
+}
+
 // ChangeJobInput has the new values of a pending job.
 type ChangeJobInput struct {
 	ByID
@@ -151,7 +169,7 @@ var CancelJobs = JobAction[JobsAndReasonInput, *JobsAndReasonInput]{
 	Verb: "cancel", Done: "cancelled",
 	One: About{
 		Verb: "cancel", Scope: JobsCreate, Does: "Cancel a job that is not finished",
-		More: "A worker that has the job loses it. A second call changes nothing.",
+		More: "A worker that has the job loses it. A second call changes nothing. Over HTTP, jobs_after says what becomes of the jobs that wait for it, and of those behind them.",
 	},
 	OneSentence: "job %d is cancelled",
 	Does:        "End jobs that are not finished",

@@ -96,6 +96,16 @@ const unfinishedSQL = `
 	where n.namespace = $1 and posthorn.ready_tags(o.tags) && $3::text[]
 	having count(*) > 0
 	union all
+	select format('%s jobs are about to be unblocked', count(*))
+	from posthorn.blocked_jobs b
+	join posthorn.namespaces n on n.id = b.namespace_id
+	join posthorn.enqueued_jobs o on o.namespace_id = b.namespace_id and o.id = b.job and o.month = b.month
+	where n.namespace = $1 and posthorn.ready_tags(o.tags) && $3::text[] and not exists (
+		select from posthorn.awaited_jobs a
+		left join posthorn.finished_jobs f on f.job = a.before and f.month = a.before_month
+		where a.job = b.job and f.status is distinct from 'COMPLETED')
+	having count(*) > 0
+	union all
 	select format('%s jobs are in progress', count(*))
 	from posthorn.running_jobs r
 	join posthorn.enqueued_jobs o on o.namespace_id = r.namespace_id and o.id = r.job and o.month = r.month

@@ -29,6 +29,7 @@ type newJob struct {
 	FairKey     *string         `json:"fair_key,omitempty" doc:"Under each tag, jobs of the same priority take turns by this key, such as the name of a tenant"`
 	Weight      *float64        `json:"weight,omitempty" doc:"The share of fair_key: 2 is twice as many turns as 1. From 0.001 to 1000. Default: 1"`
 	RetryDelays []period        `json:"retry_delays,omitempty" doc:"The delay after each failed attempt; the last one applies to all further attempts. Default: 5 minutes"`
+	After       []int64         `json:"after,omitempty" maxItems:"10000" doc:"The ids of jobs that must be COMPLETED before this one is claimed" example:"[1001]"`
 }
 
 type enqueueInput struct {
@@ -101,7 +102,7 @@ func convertJob(body *newJob, input *enqueueInput, trace json.RawMessage) (pg.Ne
 	}
 	job := pg.NewJob{
 		Title: body.Title, Tags: tags, Payload: body.Payload, Priority: int(body.Priority), RunAt: body.RunAt,
-		MaxRetries: &retries, Metadata: trace,
+		MaxRetries: &retries, Metadata: trace, After: body.After,
 	}
 	if body.Description != nil {
 		job.Description = *body.Description

@@ -100,6 +100,7 @@ func (s *Server) jobsToRead() {
 	register(s, routeOf(op.GetJob), s.getJob)
 	register(s, routeOf(op.ListJobs), s.listJobs)
 	register(s, routeOf(op.ListJobSteps), s.jobSteps)
+	register(s, routeOf(op.ListJobWaits), s.waitsOfJob)
 }
 
 // splitTags reads tags as these routes write them: separated by commas.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/posthorn/posthorn/admin"
 )
 
 func TestSnoozeJob(t *testing.T) {
@@ -157,4 +159,26 @@ func TestJobSteps(t *testing.T) {
 	}
 	s.call(t, "GET", "/events/2/steps", nil).want(t, 404)
 	s.visit(t).get("/ui/default/job?id=1").wantPage(t, 200, `id="steps"`, "charge", "a sleep until")
+}
+
+// A job says over HTTP what it waits for, and a cancel ends what waits, if it is asked to.
+func TestJobAfterOthers(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.enqueue(t, `{"title":"first","tags":"x"}`)
+	s.enqueue(t, `{"title":"second","tags":"x","after":[1]}`)
+	s.enqueue(t, `{"title":"third","tags":"x","after":[2,1]}`)
+	s.call(t, "POST", "/events", map[string]any{"title": "fourth", "tags": "x", "after": []int{9}}).want(t, 404)
+	equal(t, "it waits for", s.job(t, 3).WaitsFor, []int64{1, 2})
+	var order struct{ Waits []admin.JobWait }
+	s.call(t, "GET", "/events/2/waits", nil).want(t, 200, &order)
+	equal(t, "order", order.Waits, []admin.JobWait{{Side: "before", ID: 1, Title: "first", Status: "PENDING"}, {Side: "after", ID: 3, Title: "third", Status: "PENDING"}})
+	equal(t, "taken", s.take(t, "x", "w:1").Title, "first")
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:2", nil).want(t, 204)
+	s.call(t, "POST", "/events/1/complete", map[string]any{"worker_id": "w:1"}).want(t, 200)
+	equal(t, "taken", s.take(t, "x", "w:1").Title, "second")
+	s.call(t, "POST", "/events/2/cancel?jobs_after=drop", nil).want(t, 400)
+	s.call(t, "POST", "/events/2/cancel?jobs_after=fail", nil).want(t, 200)
+	equal(t, "status", s.job(t, 3).Status, "FAILED")
+	equal(t, "error", s.job(t, 3).ErrorMessage, "job 2, for which it waited, was cancelled")
 }

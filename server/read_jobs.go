@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -36,6 +37,7 @@ type jobView struct {
 	Progress     json.RawMessage `json:"progress,omitempty"`
 	Result       json.RawMessage `json:"result,omitempty"`
 	ErrorMessage string          `json:"error_message,omitempty" doc:"The error of the last failed attempt"`
+	WaitsFor     []int64         `json:"waits_for,omitempty" doc:"Jobs that must be COMPLETED before it is claimed, up to 100; GET /events/{id}/waits has their statuses"`
 	Logs         []jobEntryView  `json:"logs,omitzero" doc:"The log of the job, in order, if include_logs is given"`
 }
 
@@ -45,7 +47,7 @@ func viewOfJob(j admin.JobStatus) jobView {
 		RetryCount: j.RetryCount, MaxRetries: j.MaxRetries, NextRetryAt: utc(j.NextRetryAt),
 		CreatedAt: j.CreatedAt.UTC(), UpdatedAt: j.UpdatedAt.UTC(),
 		Priority: j.Priority, UniqueKey: j.UniqueKey, FairKey: j.FairKey, Weight: j.Weight, Stalled: j.Stalled, Progress: j.Progress, Result: j.Result,
-		ErrorMessage: j.ErrorMessage,
+		ErrorMessage: j.ErrorMessage, WaitsFor: j.WaitsFor,
 	}
 	if strings.HasPrefix(j.UniqueKey, idempotencyKeys) {
 		view.UniqueKey = "" // made of the Idempotency-Key, which is not part of the job
@@ -101,6 +103,15 @@ func (s *Server) getJob(ctx context.Context, c caller, input *getJobInput) (*bod
 		output.Body.Logs[i] = viewOfEntry(entry)
 	}
 	return output, err
+}
+
+type jobWaitsView struct {
+	Waits []admin.JobWait `json:"waits"`
+}
+
+func (s *Server) waitsOfJob(ctx context.Context, c caller, input *in.ByID) (*bodyOf[jobWaitsView], error) {
+	waits, err := op.ListJobWaits.Call(ctx, s.admin(c), &op.ByID{ID: input.ID})
+	return &bodyOf[jobWaitsView]{jobWaitsView{waits}}, err
 }
 
 type listJobsInput struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -105,6 +106,12 @@ func jobState(j admin.JobStatus) string {
 	state := strings.ToLower(j.Status)
 	if j.Stalled {
 		state += ", stalled"
+	}
+	if len(j.WaitsFor) > 0 {
+		state += fmt.Sprintf(", after %d", j.WaitsFor[0])
+		if n := len(j.WaitsFor) - 1; n > 0 {
+			state += fmt.Sprintf(" and %d more", n)
+		}
 	}
 	return state
 }

@@ -19,12 +19,13 @@ While a --unique-key is in use, the printed id is that of the job which has it.
 
 With --lines each line of the standard input is a job, a JSON object with the
 fields title, payload, tags, description, priority, run_at, max_retries,
-unique_key, unique_for, retry_delays, fair_key, weight and metadata; only title
+unique_key, unique_for, retry_delays, fair_key, weight, metadata and after; only title
 is required, and periods are like 90s or 1h30m. Jobs are enqueued in order, up to 1,000 in one
 ` + linesHelp
 
 const jobsEnqueueExample = `  posthorn jobs enqueue 'send welcome mail' '{"user": 7}' --tag mail
   posthorn jobs enqueue report --tag reports --run-at 2h --unique-key report-7
+  posthorn jobs enqueue 'send report' --tag mail --after 7 --after 8
   posthorn jobs enqueue --lines < jobs.jsonl`
 
 type jobFlags struct {
@@ -48,9 +49,10 @@ func newJobsEnqueue(a *app) *cobra.Command {
 	flags.StringVar(&f.job.FairKey, "fair-key", "", "under each tag, jobs take turns by this key, such as the name of a tenant")
 	flags.Float64Var(&f.job.Weight, "weight", 0, "the share of the fair key: 2 is twice as many turns as 1 (default 1)")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON that is stored beside the payload")
+	flags.Int64SliceVar(&f.job.After, "after", nil, "the id of a job that must be completed before; may be repeated")
 	asJSON := jsonFlag(cmd)
 	oneOrLines(cmd, "read jobs from the standard input, one a line",
-		[]string{"tag", "description", "priority", "run-at", "max-retries", "retry-delay", "unique-key", "unique-for", "fair-key", "weight", "metadata"},
+		[]string{"tag", "description", "priority", "run-at", "max-retries", "retry-delay", "unique-key", "unique-for", "fair-key", "weight", "metadata", "after"},
 		func(args []string) error { return a.enqueueOne(cmd, args, f, *asJSON) },
 		func() error { return a.enqueueLines(cmd, *asJSON) })
 	return cmd
@@ -119,11 +121,12 @@ func parseJob(l line) (posthorn.NewJob, error) {
 		FairKey     string                     `json:"fair_key"`
 		Weight      float64                    `json:"weight"`
 		Metadata    map[string]json.RawMessage `json:"metadata"`
+		After       []int64                    `json:"after"`
 	}
 	err := l.decode(&j)
 	job := posthorn.NewJob{
 		Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: optional(j.Payload), Priority: j.Priority, RunAt: j.RunAt,
-		UniqueKey: j.UniqueKey, UniqueFor: time.Duration(j.UniqueFor), FairKey: j.FairKey, Weight: j.Weight, Metadata: metadata(j.Metadata),
+		UniqueKey: j.UniqueKey, UniqueFor: time.Duration(j.UniqueFor), FairKey: j.FairKey, Weight: j.Weight, Metadata: metadata(j.Metadata), After: j.After,
 	}
 	if j.MaxRetries != nil {
 		job.MaxRetries = maxRetries(int(*j.MaxRetries))

@@ -16,11 +16,12 @@ import (
 type jobDetails struct {
 	admin.JobStatus
 	Steps []admin.JobStep  `json:"steps,omitempty"`
+	Waits []admin.JobWait  `json:"waits,omitempty"`
 	Log   []admin.JobEntry `json:"log"`
 }
 
 var jobsShow = showCommand[jobDetails]{
-	about: aboutOf(op.GetJob, "The steps that are saved and the log of the job are below."),
+	about: aboutOf(op.GetJob, "The steps that are saved, the jobs that it waits for or that wait for it, and its log are below."),
 	load: func(ctx context.Context, adm *admin.Admin, name string) (d jobDetails, err error) {
 		id, err := jobID(name)
 		if err != nil {
@@ -30,6 +31,9 @@ var jobsShow = showCommand[jobDetails]{
 			return d, err
 		}
 		if d.Steps, err = adm.JobSteps(ctx, id); err != nil {
+			return d, err
+		}
+		if d.Waits, err = adm.JobWaits(ctx, id, mostWaits); err != nil {
 			return d, err
 		}
 		d.Log, err = adm.JobLog(ctx, id)
@@ -45,6 +49,9 @@ func jobFields(field fields, d jobDetails) {
 	field("description", d.Description)
 	field("tags", strings.Join(d.Tags, ", "))
 	field("status", jobState(d.JobStatus))
+	for _, w := range d.Waits {
+		field("blocked", w.Why()) // empty ones are left out
+	}
 	field("error", d.ErrorMessage)
 	field("attempt", d.Attempt)
 	field("failures", d.RetryCount)
@@ -85,8 +92,23 @@ func printJobDocuments(w io.Writer, d jobDetails) error {
 			return err
 		}
 	}
+	if len(d.Waits) > 0 {
+		if err := jobWaitColumns.print(w, d.Waits); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return err
+		}
+	}
 	return jobLogColumns.print(w, d.Log)
 }
+
+// mostWaits bounds the jobs that are shown on each side of a job.
+const mostWaits = 100
+
+var jobWaitColumns = columns[admin.JobWait]{"order|job|status|title", func(w admin.JobWait) []any {
+	return []any{w.Side, w.ID, strings.ToLower(w.Status), w.Title}
+}}
 
 var jobStepColumns = columns[admin.JobStep]{"saved|step|attempt|result", func(s admin.JobStep) []any {
 	until := s.WakesAt.UTC().Format(time.RFC3339)

@@ -54,6 +54,8 @@ var rush = []string{
 	`insert into posthorn.parked_jobs (namespace_id, rank, turn, job, month, fair, tag)
 		select n.id, 0, now(), -i, now(), false, 'held' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.job_keys (namespace_id, unique_key, job) select n.id, 'key-' || i, -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.blocked_jobs (job, namespace_id, month) select -i, n.id, now() from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.awaited_jobs (before, job, before_month) select -i - 1, -i, now() from generate_series(1, $1) i`,
 	`insert into posthorn.running_tags (namespace_id, tag, job) select n.id, 'held', -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.job_openings (namespace_id, tag, at) select n.id, 'held', now() + interval '3 months' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 }
@@ -125,6 +127,7 @@ var someWork = []string{
 	"select posthorn.enqueue('default', 'x', tags => array[t]) from unnest('{fails,runs,waits}'::text[]) t",
 	"select posthorn.fail_job(j.id, 'w', 'broken', permanent => true) from posthorn.claim_jobs('default', 'w', '{fails}', 1) j",
 	"select posthorn.claim_jobs('default', 'w', '{runs}', 1, '1 day')",
+	"select posthorn.enqueue('default', 'x', tags => '{blocked}', after => array(select id from posthorn.enqueued_jobs where tags && '{fails,runs}'))",
 	`select posthorn.settle(c.lease, c.attempt, jsonb_build_array(jsonb_build_object('event', c.event_id, 'permanent', true)))
 		from posthorn.claim('default', 'plain', 'w', 1) c`,
 }
@@ -164,7 +167,7 @@ func (s *session) names() *strings.Replacer {
 		"$dead":      "select max(id) from posthorn.dead_letters where reason <> 'test'",
 		"$token":     "select min(id) from posthorn.api_tokens",
 		"$task":      "select task_id from posthorn.scheduled_tasks where name = 'daily'",
-		"$failed":    jobID("fails"), "$running": jobID("runs"), "$pending": jobID("waits"),
+		"$failed":    jobID("fails"), "$running": jobID("runs"), "$pending": jobID("waits"), "$blocked": jobID("blocked"),
 	} {
 		words = append(words, word, value[string](s, "select ("+sql+")::text"))
 	}
@@ -331,7 +334,7 @@ func TestCallsReadFewRows(t *testing.T) {
 		"plans of after a rush": func(s *session) {
 			s.crowd()
 			const crowded = tables + ` and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys', 'relayed',
-				'ready_jobs', 'waiting_jobs', 'parked_jobs', 'running_jobs', 'retried_jobs', 'job_keys', 'running_tags', 'fair_clocks')`
+				'ready_jobs', 'waiting_jobs', 'parked_jobs', 'running_jobs', 'retried_jobs', 'job_keys', 'running_tags', 'fair_clocks', 'blocked_jobs', 'awaited_jobs')`
 			other := s.another()
 			other.crowdIn()
 			for _, table := range column[string](other, crowded) {

@@ -20,7 +20,7 @@ func EnqueueJob(ctx context.Context, db DB, namespace string, j NewJob) (Enqueue
 	rows, err := Collect(ctx, db, "enqueue", pgx.RowToStructByPos[Enqueued], `
 		select id, is_new, coalesce(labels, '{}'), coalesce(created_at, 'epoch')
 		from posthorn.enqueue_job($1::text, $2::text, $3::json, $4::text[], $5::text, $6::int, $7::timestamptz, $8::int, $9::text,
-			$10::text::interval, $11::text::interval[], $12::json, $13::text, $14::float8)`,
+			$10::text::interval, $11::text::interval[], $12::json, $13::text, $14::float8, $15::bigint[])`,
 		j.arguments(namespace)...)
 	if err != nil {
 		return Enqueued{}, err

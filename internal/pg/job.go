@@ -25,6 +25,7 @@ type NewJob struct {
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 	FairKey     string          `json:"fair_key,omitempty"` // takes turns with other keys
 	Weight      float64         `json:"weight,omitempty"`   // its share; 0: 1
+	After       []int64         `json:"after,omitempty"`    // jobs that must be completed before
 }
 
 const defaultRetries = 3
@@ -58,12 +59,25 @@ func (j *NewJob) retryDelays() *string {
 	return &literal
 }
 
+// after returns the ids of the jobs before the job as an array literal.
+func (j *NewJob) after() *string {
+	if len(j.After) == 0 {
+		return nil
+	}
+	ids := make(texts, len(j.After))
+	for i, id := range j.After {
+		ids[i] = strconv.FormatInt(id, 10)
+	}
+	literal := ids.literal()
+	return &literal
+}
+
 // Enqueue enqueues one job in the transaction of db and returns its id. If another job has
 // the unique key, it returns the id of that job.
 func Enqueue(ctx context.Context, db DB, namespace string, j NewJob) (int64, error) {
 	return Value[int64](ctx, db, "enqueue", `
 		select posthorn.enqueue($1::text, $2::text, $3::json, $4::text[], $5::text, $6::int, $7::timestamptz, $8::int, $9::text,
-			$10::text::interval, $11::text::interval[], $12::json, $13::text, $14::float8)`,
+			$10::text::interval, $11::text::interval[], $12::json, $13::text, $14::float8, $15::bigint[])`,
 		j.arguments(namespace)...)
 }
 
@@ -72,7 +86,7 @@ func (j *NewJob) arguments(namespace string) []any {
 	return []any{
 		namespace, j.Title, j.payload(), tagsOf(j.Tags), Optional(j.Description), j.Priority, j.RunAt, j.maxRetries(),
 		Optional(j.UniqueKey), j.uniqueFor(), j.retryDelays(), Document(j.Metadata),
-		Optional(j.FairKey), Optional(j.Weight),
+		Optional(j.FairKey), Optional(j.Weight), j.After,
 	}
 }
 
@@ -106,14 +120,14 @@ func EnqueueMany(ctx context.Context, db DB, namespace string, jobs []NewJob) ([
 	}
 	return Collect(ctx, db, "enqueue", pgx.RowTo[int64], `
 		select posthorn.enqueue($1::text, j.title, j.payload, j.tags::text[], j.description, j.priority, j.run_at, j.max_retries,
-			j.unique_key, j.unique_for::interval, j.retry_delays::interval[], j.metadata, j.fair_key, j.weight)
+			j.unique_key, j.unique_for::interval, j.retry_delays::interval[], j.metadata, j.fair_key, j.weight, j.after::bigint[])
 		from unnest($2::text[], $3::json[], $4::text[], $5::text::int[], $6::text::timestamptz[], $7::text::int[], $8::json[],
-			$9::text[], $10::float8[], $11::text[], $12::text[], $13::text[], $14::text[])
+			$9::text[], $10::float8[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
 			with ordinality j (title, payload, tags, priority, run_at, max_retries, metadata, fair_key, weight,
-				description, unique_key, unique_for, retry_delays, nth)
+				description, unique_key, unique_for, retry_delays, after, nth)
 		order by j.nth`,
 		namespace, c.titles, c.payloads, c.tags, c.priorities.literal(), c.runAt.literal(), c.maxRetries.literal(), c.metadata,
-		c.fairKeys, c.weights, c.descriptions, c.uniqueKeys, c.uniqueFor, c.retryDelays)
+		c.fairKeys, c.weights, c.descriptions, c.uniqueKeys, c.uniqueFor, c.retryDelays, c.after)
 }
 
 // jobColumns are jobs as arrays.
@@ -133,6 +147,7 @@ type jobColumns struct {
 	uniqueKeys   []*string
 	uniqueFor    []*string
 	retryDelays  []*string
+	after        []*string
 }
 
 func jobColumnsOf(jobs []NewJob) jobColumns {
@@ -140,7 +155,7 @@ func jobColumnsOf(jobs []NewJob) jobColumns {
 	c := jobColumns{
 		titles: make([]string, n), payloads: make([]json.RawMessage, n), tags: make([]string, n),
 		priorities: make(texts, n), runAt: make(texts, n), maxRetries: make(texts, n), metadata: make([]json.RawMessage, n),
-		descriptions: make([]*string, n), uniqueKeys: make([]*string, n), uniqueFor: make([]*string, n), retryDelays: make([]*string, n),
+		descriptions: make([]*string, n), uniqueKeys: make([]*string, n), uniqueFor: make([]*string, n), retryDelays: make([]*string, n), after: make([]*string, n),
 	}
 	for i := range jobs {
 		j := &jobs[i]
@@ -160,8 +175,8 @@ func jobColumnsOf(jobs []NewJob) jobColumns {
 			c.fairKeys[i], c.weights[i] = Optional(j.FairKey), Optional(j.Weight)
 		}
 		c.descriptions[i], c.uniqueKeys[i] = Optional(j.Description), Optional(j.UniqueKey)
-		c.uniqueFor[i], c.retryDelays[i] = j.uniqueFor(), j.retryDelays()
-		c.special = c.special || j.Description != "" || j.UniqueKey != "" || j.UniqueFor != 0 || len(j.RetryDelays) > 0
+		c.uniqueFor[i], c.retryDelays[i], c.after[i] = j.uniqueFor(), j.retryDelays(), j.after()
+		c.special = c.special || j.Description != "" || j.UniqueKey != "" || j.UniqueFor != 0 || len(j.RetryDelays) > 0 || len(j.After) > 0
 	}
 	return c
 }

@@ -52,6 +52,8 @@ func (j job) check(f *findings, worker string) {
 func (s *history) next(e entry, j job) (kind, why string) {
 	holds := e.WorkerID != "" && e.WorkerID == s.holder
 	switch {
+	case e.Action == "RESET" && e.WorkerID == "" && s.holder == "" && s.last.Action == "FAILED" && e.ID > s.last.ID: // others wait for it
+		*s = history{}
 	case s.ended != "":
 		return doubled, e.Action + " after the end"
 	case e.ID <= s.last.ID:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +24,10 @@ type jobsPart struct {
 	found    *findings
 
 	mu        sync.Mutex
+	recent    []int64 // the jobs that were made last
 	made      map[int64]bool
 	completed map[int64]string // by job id, the worker that received a confirmation of completing the job
+	after     map[int64][]int64
 	charged   map[int64]string // by job id, the result of its step, as a worker was told
 	settled   map[int64]string // by job id, the event for which it waited, as a worker was told
 }
@@ -48,7 +51,8 @@ func (j *jobsPart) faults() []fault {
 
 func (j *jobsPart) start() {
 	j.found = newJobsFindings()
-	j.made, j.completed, j.charged, j.settled = map[int64]bool{}, map[int64]string{}, map[int64]string{}, map[int64]string{}
+	j.made, j.completed, j.after = map[int64]bool{}, map[int64]string{}, map[int64][]int64{}
+	j.charged, j.settled = map[int64]string{}, map[int64]string{}
 	address := fmt.Sprintf("127.0.0.1:%d", testdir.FreePort(j.t))
 	j.api = newAPI("http://" + address)
 	j.t.Cleanup(j.api.http.CloseIdleConnections)
@@ -70,7 +74,10 @@ func (j *jobsPart) publisher() func(context.Context) {
 		if n%7 == 0 {
 			tags += "," + allTags[3]
 		}
-		job := map[string]any{"title": "job", "tags": tags, "payload": map[string]int64{"n": n}, "max_retries": 4, "priority": rng.IntN(5)}
+		before := j.someMade(n)
+		job := map[string]any{
+			"title": "job", "tags": tags, "payload": map[string]int64{"n": n}, "max_retries": 4, "priority": rng.IntN(5), "after": before,
+		}
 		if n%2 == 0 {
 			job["fair_key"] = fmt.Sprint("tenant ", rng.IntN(4))
 		}
@@ -85,6 +92,10 @@ func (j *jobsPart) publisher() func(context.Context) {
 		}
 		j.mu.Lock()
 		j.made[made.ID] = true
+		j.after[made.ID] = before
+		if j.recent = append(j.recent, made.ID); len(j.recent) > 5 {
+			j.recent = j.recent[1:]
+		}
 		j.mu.Unlock()
 		j.record.acked.Add(1)
 		pause(ctx, upTo(rng, 300*time.Millisecond))
@@ -98,6 +109,16 @@ func (j *jobsPart) settle(n, id int64) {
 	if j.ctx.Err() == nil && status != 200 && status != 201 {
 		j.fail(fmt.Errorf("publish: %d %s", status, answer))
 	}
+}
+
+// someMade returns jobs for which the nth job is to wait: none mostly.
+func (j *jobsPart) someMade(n int64) []int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if n%3 != 0 {
+		return nil
+	}
+	return slices.Clone(j.recent[:min(len(j.recent), 1+int(n%4))])
 }
 
 // note records a line that a worker process has printed.
@@ -163,6 +184,9 @@ func (j *jobsPart) left() ([]string, error) {
 		return nil, j.ctx.Err()
 	}
 	ended := 0
+	// A job that has failed for good keeps those behind it waiting.
+	_, _ = j.observer.conn.Exec(j.ctx, `select posthorn.reset_job(x.before) from (
+		select distinct a.before from posthorn.awaited_jobs a join posthorn.finished_jobs f on f.job = a.before and f.status = 'FAILED') x`) // the next look does it again
 	err := j.observer.conn.QueryRow(j.ctx, "select count(*) from posthorn.finished_jobs").Scan(&ended)
 	if err != nil || ended >= len(j.made) {
 		return nil, err
@@ -177,6 +201,7 @@ func (j *jobsPart) check() (string, *findings) {
 	}
 	entries := map[string]int{}
 	ends := map[string]int{}
+	logs := map[int64][]entry{}
 	for id := range j.made {
 		status, answer := j.api.call(j.t.Context(), "GET", fmt.Sprintf("/events/%d?include_logs=true", id), "", nil)
 		var told job
@@ -187,10 +212,29 @@ func (j *jobsPart) check() (string, *findings) {
 		told.check(j.found, j.completed[id])
 		j.checkStep(id)
 		ends[told.Status]++
+		logs[id] = told.Logs
 		for _, e := range told.Logs {
 			entries[strings.ToLower(e.Action)]++
 		}
 	}
-	return fmt.Sprintf("%d jobs, %d completed, %d failed; picked %d times, expired %d, reset %d, slept %d, failed attempts %d; %d steps, %d awaited events",
-		len(j.made), ends["COMPLETED"], ends["FAILED"], entries["picked"], entries["expired"], entries["reset"], entries["snoozed"], entries["failed"], len(j.charged), len(j.settled)), j.found
+	waited := j.checkOrder(logs)
+	return fmt.Sprintf("%d jobs, %d completed, %d failed; picked %d times, expired %d, reset %d, slept %d, failed attempts %d; %d steps, %d awaited events; %d waited for others",
+		len(j.made), ends["COMPLETED"], ends["FAILED"], entries["picked"], entries["expired"], entries["reset"], entries["snoozed"], entries["failed"], len(j.charged), len(j.settled), waited), j.found
+}
+
+// checkOrder compares when jobs were picked and when those before them were completed. It returns the number of jobs
+// that had jobs before them.
+func (j *jobsPart) checkOrder(logs map[int64][]entry) (waited int) {
+	for id, before := range j.after {
+		if len(before) > 0 {
+			waited++
+		}
+		for _, b := range before {
+			done := slices.IndexFunc(logs[b], func(e entry) bool { return e.Action == "COMPLETED" })
+			if len(logs[id]) > 0 && (done < 0 || logs[b][done].ID > logs[id][0].ID) {
+				j.found.report(misordered, "job %d has begun before job %d was completed: %+v, %+v", id, b, logs[id], logs[b])
+			}
+		}
+	}
+	return waited
 }

@@ -3,11 +3,13 @@
 --   enqueued_jobs ─ ready_jobs        a job that may be taken now: a row under each of its tags
 --                 ├ waiting_jobs      or one that is due later
 --                 ├ parked_jobs       or one that a tag with a limit holds back
+--                 ├ blocked_jobs      or one that waits until other jobs are completed
 --                 ├ running_jobs      or one that a worker has
 --                 ├ finished_jobs     or one that is completed, failed for good or cancelled
 --                 ├ retried_jobs      its earlier attempts, until it is finished
 --                 ├ saved_steps       what its attempts have done for good
 --                 └ job_keys          keys under which no second job is enqueued
+--   awaited_jobs ─ job_endings        jobs that blocked jobs wait for, and those of them that may have been completed
 --   job_log_entries                   log of attempts that did not complete their job: append-only
 --   job_awaits, awaited_events, await_places   jobs that wait for events, and how far these were looked at
 --   job_limits ─ running_tags, job_starts   the limits of tags, and their use
@@ -67,7 +69,8 @@ create type posthorn.job_claim as (
   lease_for interval,
   at timestamptz,
   hinted boolean,                      -- some tag of the namespace has a row in job_hints
-  fair boolean                         -- some of the tags have a row in fair_clocks
+  fair boolean,                        -- some of the tags have a row in fair_clocks
+  noted boolean                        -- there may be rows in job_endings
 );
 comment on type posthorn.job_claim is 'What a claim of jobs asks for.';
 
@@ -127,6 +130,11 @@ comment on sequence posthorn.expire_jobs_from is
 
 create sequence posthorn.wake_jobs_from;
 comment on sequence posthorn.wake_jobs_from is 'The time at which sessions look again for events that jobs wait for, in milliseconds.';
+create sequence posthorn.job_endings_from;
+comment on sequence posthorn.job_endings_from is 'Where claims begin to look in job_endings while dead rows pile up.';
+create sequence posthorn.full_look_from;
+comment on sequence posthorn.full_look_from is
+  'The time at which sessions look again at job_endings from its beginning, in milliseconds.';
 
 create table posthorn.enqueued_jobs (
   id bigint not null default nextval('posthorn.job_id'),
@@ -191,6 +199,30 @@ create table posthorn.parked_jobs (
 );
 comment on table posthorn.parked_jobs is 'Jobs that a tag which is paused or at its limit holds back.';
 create index parked_jobs_fair on posthorn.parked_jobs (job) where fair;
+
+create table posthorn.blocked_jobs (
+  job bigint primary key,
+  namespace_id int not null,
+  month date not null
+);
+comment on table posthorn.blocked_jobs is 'Jobs that wait until other jobs are completed.';
+
+-- Who waits for whom. A job waits for jobs with lower ids only, so there are no circles.
+create table posthorn.awaited_jobs (
+  before bigint not null,              -- the job that is awaited
+  job bigint not null,                 -- the blocked one
+  before_month date not null,          -- of the awaited job
+  primary key (before, job)
+);
+create index awaited_jobs_job on posthorn.awaited_jobs (job, before);
+comment on table posthorn.awaited_jobs is 'The jobs that blocked jobs wait for, until those are completed.';
+
+create table posthorn.job_endings (
+  n bigint generated always as identity primary key,
+  at timestamptz,                      -- when to look; null: at once
+  jobs bigint[] not null
+);
+comment on table posthorn.job_endings is 'Awaited jobs that may have been completed: a claim looks, and deletes the row.';
 
 create table posthorn.running_jobs (
   job bigint primary key,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ func (p *Pages) job() {
 	p.screen(Screen{Path: "job/change", Under: "jobs", Scope: "jobs:create", Show: askJobChange})
 	p.screen(Screen{Path: "job/enqueue", Under: "jobs", Scope: "jobs:create", Show: askNewJob})
 	p.action(Action{Path: "job/reset", Do: onJob(http.MethodPost, "/reset", "is pending again")})
-	p.action(Action{Path: "job/cancel", Scope: "jobs:create", Do: onJob(http.MethodPost, "/cancel", "is cancelled")})
+	p.action(Action{Path: "job/cancel", Scope: "jobs:create", Do: cancelJob})
 	p.action(Action{Path: "job/delete", Scope: "jobs:create", Do: onJob(http.MethodDelete, "", "is deleted")})
 	p.action(Action{Path: "job/change", Scope: "jobs:create", Do: changeJob})
 	p.action(Action{Path: "job/enqueue", Scope: "jobs:create", Do: enqueueJob})
@@ -36,13 +37,22 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	waits, err := r.Admin.JobWaits(ctx, id, mostWaits)
+	if err != nil {
+		return nil, err
+	}
 	log, err := r.Admin.JobLog(ctx, id)
 	return &View{Title: fmt.Sprintf("Job %d", id), Data: struct {
 		Job   admin.JobStatus
 		Steps []admin.JobStep
+		Waits []admin.JobWait
+		After bool // other jobs wait for it
 		Log   []admin.JobEntry
-	}{job, steps, log}}, err
+	}{job, steps, waits, slices.ContainsFunc(waits, func(w admin.JobWait) bool { return w.Side == "after" }), log}}, err
 }
+
+// mostWaits bounds the jobs that are shown on each side of a job.
+const mostWaits = 50
 
 func onJob(method, verb, done string) func(context.Context, *Request) (string, string, error) {
 	return func(ctx context.Context, r *Request) (to, notice string, err error) {
@@ -58,6 +68,14 @@ func onJob(method, verb, done string) func(context.Context, *Request) (string, s
 		}
 		return to, fmt.Sprintf("Job %d %s.", id, done), nil
 	}
+}
+
+// cancelJob cancels a job, and with jobs_after the jobs that wait for it.
+func cancelJob(ctx context.Context, r *Request) (to, notice string, err error) {
+	if r.Value("jobs_after") == "cancel" {
+		return onJob(http.MethodPost, "/cancel?jobs_after=cancel", "and all jobs that waited for it are cancelled")(ctx, r)
+	}
+	return onJob(http.MethodPost, "/cancel", "is cancelled")(ctx, r)
 }
 
 func askJobChange(ctx context.Context, r *Request) (*View, error) {

@@ -21,7 +21,7 @@ comment on function posthorn.tend() is
 -- tick comes first: it does nothing in a transaction that has written.
 create or replace function posthorn.upkeep_parts()
 returns text[] language sql immutable
-return array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'wake_jobs', 'catch_up', 'expire_subscriptions', 'sample', 'merge_streams', 'sweep', 'maintain_events_table_if_due'];
+return array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'settle_endings', 'wake_jobs', 'catch_up', 'expire_subscriptions', 'sample', 'merge_streams', 'sweep', 'maintain_events_table_if_due'];
 comment on function posthorn.upkeep_parts() is 'consumer: The parts of tend, in their order.';
 
 -- Each part takes a lock that others skip.
@@ -48,6 +48,7 @@ begin
       when 'promote_jobs' then n := posthorn.promote_jobs();
       when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
       when 'wake_jobs' then n := posthorn.wake_jobs();
+      when 'settle_endings' then n := posthorn.settle_endings();
       when 'catch_up' then n := posthorn.catch_up();
       when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
       when 'sample' then n := posthorn.sample();

@@ -14,7 +14,7 @@ declare
   new posthorn.picked_jobs;
   admitted posthorn.picked_jobs;
 begin
-  perform posthorn.return_jobs(c.at);
+  perform posthorn.return_jobs(c.at, c.noted);
   if exists (select from posthorn.job_openings o where o.namespace_id = ns and o.at <= c.at)
     and (locked or current_setting('transaction_isolation') = 'read committed' and posthorn.try_job_limits(ns, 1)) -- others may claim jobs without limits
   then

@@ -93,9 +93,13 @@ as $$
   union all
   select 'held back', count(*) from (
     select from posthorn.parked_jobs p where p.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) p
+  union all
+  select 'blocked', count(*) from (
+    select from (select b.namespace_id from posthorn.blocked_jobs b limit 10 * count_pending_jobs.most) b
+    where b.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) b
 $$;
 comment on function posthorn.count_pending_jobs(int, int) is
-  'consumer: How many jobs wait for a worker, for their time and for their tags, each counted up to a number.';
+  'consumer: How many jobs wait for a worker, for their time, for their tags and for other jobs, each counted up to a number.';
 
 create or replace function posthorn.job_counts(namespace text, most int default 10000)
 returns table (state text, jobs bigint) language plpgsql stable security definer
@@ -118,7 +122,7 @@ begin
     from (values ('FAILED'), ('CANCELLED')) s (status);
 end $$;
 comment on function posthorn.job_counts(text, int) is
-  'consumer: How many jobs are ready, later, held back, running, stalled, failed and cancelled, each counted up to a number.';
+  'consumer: How many jobs are ready, later, held back, blocked, running, stalled, failed and cancelled, each counted up to a number.';
 
 create or replace function posthorn.steer_jobs(
   namespace text,
@@ -189,6 +193,9 @@ begin
     union all
     (select 'parked', p.job, p.month from posthorn.parked_jobs p
     where count_jobs_to_steer.status = 'PENDING' and p.namespace_id = ns limit most)
+    union all
+    (select 'blocked', b.job, b.month from posthorn.blocked_jobs b
+    where count_jobs_to_steer.status = 'PENDING' and b.namespace_id = ns limit most)
     union all
     (select 'running', r.job, r.month from posthorn.running_jobs r
     where count_jobs_to_steer.status = 'PROCESSING' and r.namespace_id = ns limit most)

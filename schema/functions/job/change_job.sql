@@ -35,7 +35,11 @@ begin
   select o.id, 'CHANGED', coalesce((select s.attempt from posthorn.retried_jobs s where s.job = o.id), 0),
     concat_ws(', ', 'priority ' || change_job.priority, 'run_at ' || change_job.run_at,
       case when change_job.payload is not null then 'payload' end), at;
-  perform posthorn.offer_jobs(array[(o.id, o.namespace_id, o.month)::posthorn.job_ref], at);
+  if exists (select from posthorn.awaited_jobs a where a.job = o.id) then
+    insert into posthorn.blocked_jobs (job, namespace_id, month) values (o.id, o.namespace_id, o.month);
+  else
+    perform posthorn.offer_jobs(array[(o.id, o.namespace_id, o.month)::posthorn.job_ref], at);
+  end if;
   return o.id;
 end $$;
 comment on function posthorn.change_job(bigint, json, int, timestamptz, text) is
@@ -50,6 +54,11 @@ declare
   o posthorn.enqueued_jobs;
 begin
   o := posthorn.withdraw_pending_job(delete_job.job, delete_job.namespace, 'deleted');
+  if exists (select from posthorn.awaited_jobs a where a.before = o.id) then
+    raise exception 'job % cannot be deleted: other jobs wait for it', o.id
+      using errcode = 'PH002', hint = 'Cancel it, with jobs_after for the others, or delete those first: see job_waits.';
+  end if;
+  perform posthorn.forget_waits(array[o.id]);
   perform posthorn.drop_job_key(o);
   delete from posthorn.retried_jobs s where s.job = o.id;
   delete from posthorn.job_awaits w where w.job = o.id; -- before its step, as wake_jobs

@@ -40,6 +40,7 @@ returns posthorn.picked_jobs language plpgsql as $$
 declare
   c posthorn.job_claim;
   limited boolean;
+  endings_from bigint;
   locked boolean := false;             -- this transaction alone may count the jobs of limited tags
   picked posthorn.picked_jobs;
   labels text[];
@@ -53,7 +54,7 @@ begin
   end if;
   labels := posthorn.job_tags(tags); -- as an argument of ready_tags, that function would not be inlined
   c := (null, posthorn.ready_tags(labels), max_jobs, worker, lease_for,
-    posthorn.now(), null, null);
+    posthorn.now(), null, null, null);
   select n.id, exists (select from posthorn.job_hints h where h.namespace_id = n.id),
     pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null and posthorn.has_fair_turns(n.id, null, c.tags, null),
     exists (select from posthorn.job_limits l where l.namespace_id = n.id)
@@ -62,6 +63,10 @@ begin
   if not found then
     _ := posthorn.namespace_id(namespace_name); -- raises
   end if;
+  if posthorn.jobs_have_waited() then
+    endings_from := coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1);
+    c.noted := exists (select from posthorn.job_endings e where e.n >= endings_from and (e.at is null or e.at <= c.at));
+  end if;
   if limited then
     if alone and posthorn.wants_limited_jobs(c) then
       locked := posthorn.await_job_limits(c.namespace_id);
@@ -69,7 +74,7 @@ begin
     end if;
     picked := posthorn.pick_within_limits(c, locked);
   else
-    _ := posthorn.return_jobs(c.at);
+    _ := posthorn.return_jobs(c.at, c.noted);
     picked := posthorn.take_ready_jobs(c);
   end if;
   if picked.keyed is not null then

@@ -49,6 +49,11 @@ begin
   if exists (select from posthorn.running_tags x where x.job = held.job) then
     perform posthorn.release_tags(array[held.job]);
   end if;
+  if posthorn.jobs_have_waited() then
+    if exists (select from posthorn.awaited_jobs a where a.before = held.job) or current_setting('transaction_isolation') <> 'read committed' then
+      perform posthorn.release_blocked_jobs(array[held.job], report.created_at);
+    end if;
+  end if;
   return report;
 end $$;
 comment on function posthorn.complete_job(bigint, text, int, int, bigint, json, text) is
@@ -106,6 +111,15 @@ begin
   end if;
   if limited then
     perform posthorn.release_tags(done);
+  end if;
+  if done is not null and posthorn.jobs_have_waited() then
+    if current_setting('transaction_isolation') <> 'read committed' or exists (
+      -- One look, unless there may be many dead rows between the jobs.
+      select from (select min(d) as first, max(d) as last from unnest(done) d) r
+      where r.last - r.first > 100000 or exists (select from posthorn.awaited_jobs a where a.before between r.first and r.last))
+    then
+      perform posthorn.release_blocked_jobs(done, posthorn.now());
+    end if;
   end if;
   return query select x from unnest(done) x;
 end $$;

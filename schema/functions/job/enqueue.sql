@@ -12,7 +12,8 @@ create or replace function posthorn.enqueue(
   retry_delays interval[] default null,
   metadata json default null,
   fair_key text default null,
-  weight float8 default null
+  weight float8 default null,
+  after bigint[] default null
 ) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -42,6 +43,9 @@ begin
   values (new_id, due, at, ns, posthorn.job_month(at), enqueue.priority, enqueue.max_retries,
     enqueue.title, enqueue.description, enqueue.unique_key, labels, enqueue.retry_delays, enqueue.payload, enqueue.metadata,
     enqueue.fair_key, enqueue.weight);
+  if enqueue.after <> '{}' and posthorn.block_job(ns, new_id, posthorn.job_month(at), enqueue.after) then
+    return new_id;
+  end if;
   if (enqueue.fair_key is not null or pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null)
     and posthorn.has_fair_turns(ns, -enqueue.priority, labels, enqueue.fair_key)
   then
@@ -56,8 +60,8 @@ begin
   end if;
   return new_id;
 end $$;
-comment on function posthorn.enqueue(text, text, json, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8) is
-  'publisher: Enqueues a job in the caller''s transaction and returns its id; under a unique_key that is in use, the id of the job that has it.';
+comment on function posthorn.enqueue(text, text, json, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8, bigint[]) is
+  'publisher: Enqueues a job in the caller''s transaction and returns its id; under a unique_key that is in use, the id of the job that has it. No worker gets it before the jobs in after are COMPLETED.';
 
 create or replace function posthorn.enqueue(
   namespace text,
@@ -73,12 +77,13 @@ create or replace function posthorn.enqueue(
   retry_delays interval[] default null,
   metadata json default null,
   fair_key text default null,
-  weight float8 default null
+  weight float8 default null,
+  after bigint[] default null
 ) returns bigint
 language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
 return posthorn.enqueue(namespace, title, payload::json, tags, description, priority, run_at, max_retries,
-  unique_key, unique_for, retry_delays, metadata, fair_key, weight);
-comment on function posthorn.enqueue(text, text, jsonb, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8) is
+  unique_key, unique_for, retry_delays, metadata, fair_key, weight, after);
+comment on function posthorn.enqueue(text, text, jsonb, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8, bigint[]) is
   'publisher: Enqueues a job whose payload is jsonb.';
 
 create or replace function posthorn.enqueue(
@@ -95,12 +100,13 @@ create or replace function posthorn.enqueue(
   retry_delays interval[] default null,
   metadata json default null,
   fair_key text default null,
-  weight float8 default null
+  weight float8 default null,
+  after bigint[] default null
 ) returns bigint
 language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
 return posthorn.enqueue(namespace, title, posthorn.to_json(payload, 'payload'), tags, description, priority, run_at,
-  max_retries, unique_key, unique_for, retry_delays, metadata, fair_key, weight);
-comment on function posthorn.enqueue(text, text, text, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8) is
+  max_retries, unique_key, unique_for, retry_delays, metadata, fair_key, weight, after);
+comment on function posthorn.enqueue(text, text, text, text[], text, int, timestamptz, int, text, interval, interval[], json, text, float8, bigint[]) is
   'publisher: Enqueues a job whose payload is JSON in text.';
 
 -- The tags of a job: trimmed, each once, in the order given. Settings of its own would cost more than its work: those
@@ -300,9 +306,12 @@ begin
         else (
           select case
               when k <> all (array['title', 'payload', 'tags', 'description', 'priority', 'run_at', 'max_retries', 'unique_key',
-                'unique_for', 'retry_delays', 'metadata', 'fair_key', 'weight']) then format('job %s has an unknown field "%s"', j.nth - 1, k)
+                'unique_for', 'retry_delays', 'metadata', 'fair_key', 'weight', 'after']) then format('job %s has an unknown field "%s"', j.nth - 1, k)
               when k in ('tags', 'retry_delays') and jsonb_typeof(v) not in ('array', 'null')
                 then format('job %s: %s must be an array of text', j.nth - 1, k)
+              when k = 'after' and case jsonb_typeof(v)
+                  when 'array' then exists (select from jsonb_array_elements(v) x where x::text !~ '^[0-9]{1,18}$') else v <> 'null' end
+                then format('job %s: after must be an array of ids', j.nth - 1)
               when k in ('priority', 'max_retries') and v <> 'null' and v::text !~ '^-?[0-9]{1,9}$'
                 then format('job %s: %s must be a whole number', j.nth - 1, k)
               when k = 'weight' and jsonb_typeof(v) not in ('number', 'null')
@@ -315,7 +324,7 @@ begin
   end if;
   if wrong is not null then
     raise exception '%', wrong using errcode = 'PH004',
-      hint = 'Fields are title, payload, tags, description, priority, run_at, max_retries, unique_key, unique_for, retry_delays, metadata, fair_key and weight.';
+      hint = 'Fields are title, payload, tags, description, priority, run_at, max_retries, unique_key, unique_for, retry_delays, metadata, fair_key, weight and after.';
   end if;
 end $$;
 
@@ -342,7 +351,8 @@ begin
         array(select posthorn.to_interval(d, 'retry_delays') from jsonb_array_elements_text(j.job->'retry_delays') d) end,
       nullif(j.job->'metadata', 'null')::json,
       j.job->>'fair_key',
-      (j.job->>'weight')::float8)
+      (j.job->>'weight')::float8,
+      case when j.job->'after' <> 'null' then array(select x::bigint from jsonb_array_elements_text(j.job->'after') x) end)
     from jsonb_array_elements(jobs) with ordinality j (job, nth)
     order by j.nth;
 end $$;

@@ -8,13 +8,17 @@ select o.id, n.namespace, o.title, o.description, o.tags,
   coalesce(r.progress, s.progress, f.progress) as progress, f.result, f.error_message,
   coalesce(r.seen_at < posthorn.now() - interval '30 seconds', false) as stalled,
   o.created_at, coalesce(f.finished_at, r.seen_at, s.updated_at, o.created_at) as updated_at, f.finished_at,
-  o.namespace_id, o.fair_key, case when o.fair_key is not null then coalesce(o.weight, 1) end as weight
+  o.namespace_id, o.fair_key, case when o.fair_key is not null then coalesce(o.weight, 1) end as weight,
+  case when f.job is null and r.job is null then
+    (select array_agg(w.before) from (select a.before from posthorn.awaited_jobs a where a.job = o.id order by a.job, a.before limit 100) w)
+  end as waits_for
 from posthorn.namespaces n
 join posthorn.enqueued_jobs o on o.namespace_id = n.id
 left join posthorn.running_jobs r on r.job = o.id
 left join posthorn.retried_jobs s on s.job = o.id
 left join posthorn.finished_jobs f on f.job = o.id and f.month = o.month;
-comment on view posthorn.jobs is 'Every job and its status, finished or not.';
+comment on view posthorn.jobs is
+  'Every job and its status, finished or not. waits_for has the jobs that must be COMPLETED before it, up to 100; job_waits has all.';
 
 -- All jobs, and the completed ones, are read in order by index. There are few of the others, so all of those are looked
 -- at. The rows are read only for the page.
@@ -81,6 +85,8 @@ begin atomic
     select w.job, w.month from posthorn.waiting_jobs w where w.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
     union
     select p.job, p.month from posthorn.parked_jobs p where p.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
+    union
+    select b.job, b.month from posthorn.blocked_jobs b where b.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
   ) j (id, month)
   where few_jobs.stalled is not true and (coalesce(few_jobs.tags, '{}') = '{}' or exists (
     select from posthorn.enqueued_jobs o
@@ -152,6 +158,37 @@ begin
   return query select j.* from posthorn.jobs j where j.id = get_job.job;
 end $$;
 comment on function posthorn.get_job(bigint, text) is 'publisher, consumer: One job; an error if there is none.';
+
+-- Those that have ended are first: they keep the job waiting.
+create or replace function posthorn.job_waits(job bigint, namespace text default null, max_jobs int default 10000)
+returns table (side text, id bigint, title text, status text) language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+  ns int;
+begin
+  perform posthorn.job_status(job_waits.job, job_waits.namespace);
+  if (job_waits.max_jobs between 1 and 10000) is not true then
+    raise exception 'max_jobs must be 1 to 10000' using errcode = 'PH004';
+  end if;
+  select o.namespace_id into ns from posthorn.namespaces n join posthorn.enqueued_jobs o on o.namespace_id = n.id and o.id = job_waits.job;
+  return query
+    select 'before', w.before, o.title, coalesce(f.status, case when o.id is null then 'DELETED' when r.job is not null then 'PROCESSING' else 'PENDING' end)
+    from (select a.before, a.before_month from posthorn.awaited_jobs a where a.job = job_waits.job offset 0) w
+    left join lateral (
+      select x.id, x.title from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = w.before and x.month = w.before_month limit 1) o on true
+    left join lateral (select x.status from posthorn.finished_jobs x where x.job = w.before and x.month = w.before_month limit 1) f on true
+    left join lateral (select x.job from posthorn.running_jobs x where x.job = w.before limit 1) r on true
+    order by f.status is null and o.id is not null, w.before limit job_waits.max_jobs;
+  return query
+    select 'after', w.job, o.title, 'PENDING'
+    from (
+      select a.job from posthorn.awaited_jobs a where a.before = job_waits.job order by a.before, a.job limit job_waits.max_jobs) w
+    cross join lateral (select x.title from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = w.job limit 1) o;
+end $$;
+comment on function posthorn.job_waits(bigint, text, int) is
+  'publisher, consumer: The jobs that must be COMPLETED before a job, and those that wait for it, up to a number of each. DELETED: it does not exist any more.';
 
 create or replace function posthorn.job_history(job bigint, namespace text default null)
 returns setof posthorn.job_log language plpgsql stable security definer

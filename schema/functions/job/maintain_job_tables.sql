@@ -85,7 +85,7 @@ begin
   detail := format('past job_retention_period; %s jobs are kept', cardinality(kept));
 end $$;
 
--- The jobs of a month that are open, or ended within the retention period.
+-- The jobs of a month that are open, for which others wait, or that ended within the retention period.
 create or replace function posthorn.kept_jobs(month date, keep timestamptz, most int)
 returns bigint[] language sql stable
 return array(
@@ -93,6 +93,8 @@ return array(
     select r.job from posthorn.ready_jobs r where r.month = kept_jobs.month
     union select w.job from posthorn.waiting_jobs w where w.month = kept_jobs.month
     union select p.job from posthorn.parked_jobs p where p.month = kept_jobs.month
+    union select b.job from posthorn.blocked_jobs b where b.month = kept_jobs.month
+    union select a.before from posthorn.awaited_jobs a where a.before_month = kept_jobs.month
     union select r.job from posthorn.running_jobs r where r.month = kept_jobs.month
     union select f.job from posthorn.finished_jobs f where f.month = kept_jobs.month and f.finished_at >= kept_jobs.keep) x
   limit most);
@@ -149,7 +151,9 @@ begin
     delete from posthorn.finished_jobs_default f
     where f.ctid = any (array(
       select x.ctid from posthorn.finished_jobs_default x
-      where x.finished_at < today - posthorn.setting('job_retention_period')::interval limit 10000 for update skip locked))
+      where x.finished_at < today - posthorn.setting('job_retention_period')::interval
+        and not exists (select from posthorn.awaited_jobs a where a.before = x.job)
+      limit 10000 for update skip locked))
     returning f.namespace_id, f.job
   ), steps as (
     delete from posthorn.saved_steps_default s using ended e where s.job = e.job

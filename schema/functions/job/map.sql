@@ -5,12 +5,14 @@
 --   waiting_jobs                  due later
 --   ready_jobs                    may be taken: a row for each tag, in the order in which they are
 --   parked_jobs                   held back by a tag that is paused or at its limit
+--   blocked_jobs, awaited_jobs    waits until other jobs are completed, and for which it still waits
 --   running_jobs                  with a worker, and until when
 --   retried_jobs, job_log_entries earlier attempts
 --   saved_steps                   the results of steps
 --   job_awaits, awaited_events, await_places                 jobs that wait for events, and how far these were looked at
 --   finished_jobs                 completed, failed for good or cancelled
 --   job_keys                      keys under which no second job is enqueued
+--   job_endings                   jobs that may have been completed since others began to wait for them
 --   job_limits, running_tags, job_starts, job_openings       limits of tags, and the jobs that count against them
 --   job_hints                     where a look for jobs found one when looking from the beginning had become slow
 --   fair_clocks                   how far the turns of fair keys have come, of each tag and priority
@@ -18,6 +20,7 @@
 --
 -- Flow
 --   enqueue ──► enqueued_jobs ──► ready_jobs or waiting_jobs ──(promote_jobs)──► ready_jobs
+--   enqueue(after) ──► blocked_jobs ──(unblock_jobs)──► ready_jobs or waiting_jobs
 --   claim_jobs ──► pick_jobs ──► take_ready_jobs ──► running_jobs
 --        └► pick_within_limits ──► park_jobs ──► parked_jobs ──(open_job_tags)──► ready_jobs
 --        └► find_fair_heads, under tags with fair keys, which moves their clocks

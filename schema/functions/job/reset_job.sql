@@ -26,7 +26,9 @@ begin
       status := posthorn.job_status(reset_job.job, reset_job.namespace);
       raise exception 'job % is %: only jobs that are PROCESSING or FAILED, or that wait for their next attempt, can be reset',
           reset_job.job, status
-        using errcode = 'PH002', hint = case status when 'PENDING' then 'It is due, or was never tried: change its time or its priority.'
+        using errcode = 'PH002', hint = case
+          when exists (select from posthorn.blocked_jobs b where b.job = reset_job.job) then 'It waits for other jobs: see job_waits.'
+          when status = 'PENDING' then 'It is due, or was never tried: change its time or its priority.'
           else 'Enqueue it again to have it done once more.' end;
     end if;
   end if;
@@ -57,8 +59,9 @@ begin
   return held;
 end $$;
 
-create or replace function posthorn.cancel_job(job bigint, reason text default null, namespace text default null)
-returns bigint language plpgsql security definer
+create or replace function posthorn.cancel_job(
+  job bigint, reason text default null, namespace text default null, jobs_after text default 'keep'
+) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
@@ -68,10 +71,15 @@ declare
   o posthorn.enqueued_jobs;
   held posthorn.running_jobs;
 begin
+  if (cancel_job.jobs_after in ('keep', 'cancel', 'fail')) is not true then
+    raise exception 'jobs_after cannot be %', coalesce(quote_literal(left(cancel_job.jobs_after, 60)), 'null')
+      using errcode = 'PH004', hint = 'The jobs that wait for the job: keep leaves them as they are, cancel and fail end them.';
+  end if;
   perform posthorn.commit_firmly();
   loop
     status := posthorn.job_status(cancel_job.job, cancel_job.namespace);
     if status = 'CANCELLED' then
+      perform posthorn.end_blocked_jobs(cancel_job.job, cancel_job.jobs_after, posthorn.now()) where cancel_job.jobs_after <> 'keep';
       return cancel_job.job;
     elsif status not in ('PENDING', 'PROCESSING') then
       raise exception 'job % is %: only jobs that are PENDING or PROCESSING can be cancelled', cancel_job.job, status
@@ -83,6 +91,7 @@ begin
     from posthorn.namespaces n join posthorn.enqueued_jobs x on x.namespace_id = n.id and x.id = cancel_job.job;
     held := posthorn.withdraw_job(o);
     perform posthorn.drop_job_key(o) where held.job is not null;
+    perform posthorn.forget_waits(array[o.id]) where held.job is not null;
     exit when held.job is not null; -- neither: another transaction was quicker, look again
   end loop;
   at := greatest(posthorn.now(), held.picked_at, held.started_at);
@@ -93,13 +102,14 @@ begin
   insert into posthorn.job_log_entries (event_id, action, attempt, reason, created_at)
   values (held.job, 'CANCELLED', held.attempt, posthorn.clip_error(cancel_job.reason), at);
   perform posthorn.release_tags(array[cancel_job.job]);
+  perform posthorn.end_blocked_jobs(cancel_job.job, cancel_job.jobs_after, at) where cancel_job.jobs_after <> 'keep';
   return cancel_job.job;
 end $$;
-comment on function posthorn.cancel_job(bigint, text, text) is
-  'publisher: Ends a job that is not finished; a worker that has it is fenced out. Called again, changes nothing.';
+comment on function posthorn.cancel_job(bigint, text, text, text) is
+  'publisher: Ends a job that is not finished; a worker that has it is fenced out. jobs_after says what becomes of jobs that wait for it: keep, cancel or fail. Called again, changes nothing else.';
 
--- Takes a pending job from where workers find it; null if it is not
--- there any more.
+-- Takes a pending job from where it waits; null if it is not there any more. Of a blocked job, the rows that say for whom
+-- it waits stay.
 create or replace function posthorn.withdraw_job(o posthorn.enqueued_jobs)
 returns posthorn.running_jobs language plpgsql as $$
 declare
@@ -123,7 +133,10 @@ begin
     delete from posthorn.parked_jobs r
     where n = 0 and r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
     if n = 0 and not found and not posthorn.withdraw_fair_job(o.id, labels, o.namespace_id) then
-      return null;
+      delete from posthorn.blocked_jobs b where b.job = o.id;
+      if not found then
+        return null;
+      end if;
     end if;
   end if;
   gone.job := o.id;

@@ -1,13 +1,16 @@
 -- Makes those jobs ready that are due or whose lease has passed, as part of a claim. Jobs become ready besides
 -- enqueueing when their time has come, or their worker has been silent for too long. Upkeep looks for them four times a
 -- second. Claims do too, so it also happens without a node: each session as often. The time is that of posthorn.now(),
--- so a clock that jumps is noticed.
-create or replace function posthorn.return_jobs(at timestamptz)
+-- so a clock that jumps is noticed. Jobs that others wait for are looked at by each claim that has found their rows.
+create or replace function posthorn.return_jobs(at timestamptz, noted boolean)
 returns void language plpgsql as $$
 declare
   pause constant interval := '250 milliseconds';
   not_before constant timestamptz := nullif(current_setting('posthorn.return_jobs_from', true), '')::timestamptz;
 begin
+  if noted then
+    perform posthorn.settle_endings(at);
+  end if;
   if at < not_before and at >= not_before - pause then
     return;
   end if;
@@ -15,6 +18,7 @@ begin
     perform posthorn.promote_jobs(at);
   end if;
   perform posthorn.expire_jobs_if_due(at);
+  perform posthorn.skip_settled_endings(at) where posthorn.jobs_have_waited();
   perform set_config('posthorn.return_jobs_from', (at + pause)::text, false);
 end $$;
 

@@ -1,0 +1,346 @@
+package guarantee
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// after is an argument of enqueue.
+func after(ids ...int64) string {
+	return "after => '{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", ","), "[]") + "}'"
+}
+
+// doJob takes a job, which must be the next one of its tag, and completes it.
+func (s *session) doJob(tags string, id int64) {
+	s.t.Helper()
+	equal(s.t, "taken", s.claimJobs("w", tags, 1), []int64{id})
+	s.exec("select posthorn.complete_job($1, 'w')", id)
+}
+
+// A job is handed out when all jobs before it are completed, and not before.
+func TestJobWaitsForTheJobsBeforeIt(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	a, b := s.job("{x}"), s.job("{x}")
+	c := s.job("{y}", after(b, a, b))
+	d := s.job("{y}", after(c), "priority => 5")
+	e := s.job("{y}")
+	equal(t, "status", s.jobStatus(c), "PENDING")
+	equal(t, "it waits for", value[[]int64](s, "select waits_for from posthorn.jobs where id = $1", c), []int64{a, b})
+	equal(t, "taken of the others", s.claimJobs("w", "{y}", 10), []int64{e})
+	s.doJob("{x}", a)
+	equal(t, "taken after one of two", s.claimJobs("w", "{y}", 10), []int64{})
+	s.doJob("{x}", b)
+	s.doJob("{y}", c)
+	s.doJob("{y}", d)
+	for _, table := range []string{"blocked_jobs", "awaited_jobs"} {
+		equal(t, "rows of "+table, value[int](s, "select count(*) from posthorn."+table), 0)
+	}
+	s.claimJobs("w", "{y}", 1)
+	equal(t, "rows of job_endings", value[int](s, "select count(*) from posthorn.job_endings"), 0)
+}
+
+// Jobs that are completed when the job is enqueued count as done; those that cannot be before it are refused.
+func TestJobsThatMayBeBeforeAnother(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	done, failed, cancelled, open := s.job("{x}"), s.job("{f}"), s.job("{c}"), s.job("{o}")
+	s.doJob("{x}", done)
+	s.claimJobs("w", "{f}", 1)
+	s.exec("select posthorn.fail_job($1, 'w', 'broken', permanent => true)", failed)
+	s.exec("select posthorn.cancel_job($1)", cancelled)
+	s.exec("select posthorn.define_namespace('other')")
+	stranger := value[int64](s, "select posthorn.enqueue('other', 'a')")
+	s.doJob("{y}", s.job("{y}", after(done)))
+	s.doJob("{y}", s.job("{y}", "after => '{}'"))
+	equal(t, "for whom it waits", value[[]int64](s, "select waits_for from posthorn.jobs where id = $1", s.job("{y}", after(done, failed, open))), []int64{failed, open})
+	const enqueue = "select posthorn.enqueue('default', 'a', after => $1)"
+	s.refused("PH002", enqueue, []int64{cancelled})
+	s.refused("PH001", enqueue, []int64{stranger})
+	s.refused("PH001", enqueue, []int64{-1})
+	s.refused("PH001", "select posthorn.enqueue('default', 'a', after => array[null::bigint])")
+	s.refused("PH001", enqueue, []int64{stranger + 1000})
+	s.refused("PH004", "select posthorn.enqueue('default', 'a', after => array(select g from generate_series(1, 10001) g))")
+	// A job cannot wait for itself, or for one that comes later: there are no circles.
+	next := value[int64](s, "select nextval('posthorn.job_id')") + 1
+	s.refused("PH001", enqueue, []int64{next})
+	s.refused("PH001", `select posthorn.enqueue_many('default', jsonb_build_array(jsonb_build_object('title', 'a', 'after', jsonb_build_array($1::bigint + 2)),
+		jsonb_build_object('title', 'b')))`, next)
+	s.refused("PH004", `select posthorn.enqueue_many('default', '[{"title": "a", "after": "1"}]')`)
+	s.refused("PH004", `select posthorn.enqueue_many('default', '[{"title": "a", "after": [1.5]}]')`)
+	many := column[int64](s, `select posthorn.enqueue_many('default', '[{"title": "a", "tags": ["m"], "after": [`+fmt.Sprint(open)+`]}, {"title": "a", "tags": ["m"], "after": null}]')`)
+	equal(t, "taken", s.claimJobs("w", "{m}", 5), many[1:])
+}
+
+// A job that waits for others has its due time, its key, its limits and its place all the same.
+func TestBlockedJobKeepsItsProperties(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	first := s.job("{x}")
+	later := s.job("{y}", after(first), "run_at => posthorn.now() + interval '1 hour'")
+	keyed := s.job("{y}", after(first), "unique_key => 'k'")
+	s.exec("select posthorn.set_job_limit('default', 'y', 1)")
+	equal(t, "a second job with the key", s.job("{y}", "unique_key => 'k'"), keyed)
+	low, high := s.job("{y}", after(first)), s.job("{y}", after(first))
+	s.exec("select posthorn.change_job($1, priority => 7)", high)
+	equal(t, "taken while they wait", s.claimJobs("w", "{y}", 5), []int64{})
+	equal(t, "blocked", value[int](s, "select jobs::int from posthorn.job_counts('default') where state = 'blocked'"), 4)
+	s.doJob("{x}", first)
+	s.doJob("{y}", high)
+	s.doJob("{y}", keyed)
+	if again := s.job("{z}", "unique_key => 'k'"); again == keyed {
+		t.Error("the key was not freed")
+	}
+	s.doJob("{y}", low)
+	s.turnClock(2 * time.Hour)
+	s.doJob("{y}", later)
+}
+
+// A job that fails for good keeps those behind it waiting, which says so. When it is reset and completes, they go on.
+func TestFailedJobKeepsOthersWaiting(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	a, b := s.job("{x}"), s.job("{o}")
+	c := s.job("{y}", after(a, b))
+	d := s.job("{z}", after(c))
+	s.claimJobs("w", "{x}", 1)
+	s.exec("select posthorn.fail_job($1, 'w', 'broken', permanent => true)", a)
+	s.doJob("{o}", b)
+	equal(t, "taken", s.claimJobs("w", "{y,z}", 5), []int64{})
+	const waits = "select side || ' ' || id || ' ' || status from posthorn.job_waits($1)"
+	equal(t, "waits", column[string](s, waits, c), []string{fmt.Sprintf("before %d FAILED", a), fmt.Sprintf("after %d PENDING", d)})
+	s.refused("PH002", "select posthorn.reset_job($1)", c)
+	s.exec("select posthorn.reset_job($1)", a)
+	equal(t, "waits after the reset", column[string](s, waits, c), []string{fmt.Sprintf("before %d PENDING", a), fmt.Sprintf("after %d PENDING", d)})
+	s.doJob("{x}", a)
+	s.refused("PH002", "select posthorn.reset_job($1)", a)
+	s.doJob("{y}", c)
+	s.doJob("{z}", d)
+}
+
+// The end of a cancelled job cancels, fails or keeps what waits for it, and what waits for those.
+func TestCancelledJobAndThoseBehindIt(t *testing.T) {
+	t.Parallel()
+	for choice, want := range map[string]string{"keep": "PENDING", "cancel": "CANCELLED", "fail": "FAILED"} {
+		t.Run(choice, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			a, other := s.job("{x}"), s.job("{o}")
+			b := s.job("{y}", after(a, other), "unique_key => 'k'")
+			c := s.job("{y}", after(b))
+			beside := s.job("{y}", after(other))
+			s.exec("select posthorn.cancel_job($1, 'not needed')", a)
+			equal(t, "kept", s.jobStatus(b), "PENDING")
+			s.exec("select posthorn.cancel_job($1, jobs_after => $2)", a, choice)
+			equal(t, "the job behind", s.jobStatus(b), want)
+			equal(t, "the job behind that", s.jobStatus(c), want)
+			s.doJob("{o}", other)
+			s.doJob("{y}", beside)
+			equal(t, "taken", s.claimJobs("w", "{y}", 5), []int64{})
+			if choice == "keep" {
+				s.exec("select posthorn.cancel_job($1, jobs_after => 'cancel')", b)
+				equal(t, "status", s.jobStatus(c), "CANCELLED")
+			} else {
+				equal(t, "log", s.jobLog(c), want)
+			}
+			equal(t, "keys", value[int](s, "select count(*) from posthorn.job_keys"), 0)
+			equal(t, "waits", value[int](s, "select count(*) from posthorn.awaited_jobs"), 0)
+			equal(t, "blocked", value[int](s, "select count(*) from posthorn.blocked_jobs"), 0)
+			if choice == "fail" { // whoever wants it all the same starts it
+				s.exec("select posthorn.reset_job($1)", c)
+				s.doJob("{y}", c)
+			}
+		})
+	}
+	s := database(t)
+	s.refused("PH004", "select posthorn.cancel_job($1, jobs_after => 'drop')", s.job("{x}"))
+}
+
+// Blocked jobs are deleted and cancelled like others; jobs for which others wait are not deleted.
+func TestBlockedJobIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	a := s.job("{x}")
+	b, c, d := s.job("{y}", after(a)), s.job("{y}", after(a)), s.job("{y}", after(a))
+	s.refused("PH002", "select posthorn.delete_job($1)", a)
+	s.exec("select posthorn.delete_job($1)", b)
+	s.exec("select posthorn.cancel_job($1)", c)
+	s.exec("select posthorn.change_job($1, payload => '7')", d)
+	equal(t, "waits", column[int64](s, "select job from posthorn.awaited_jobs"), []int64{d})
+	equal(t, "pending jobs of the tag", column[int64](s, "select id from posthorn.list_jobs('default', 'PENDING', '{y}')"), []int64{d})
+	equal(t, "pending jobs that are counted", value[int](s, "select jobs::int from posthorn.count_jobs_to_steer('default', 'PENDING', '{y}')"), 1)
+	s.doJob("{x}", a)
+	s.doJob("{y}", d)
+}
+
+// Retention keeps blocked jobs, and the jobs for which they wait, however long ago those have failed.
+func TestRetentionKeepsBlockedJobs(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	failed, gone := s.job("{x}"), s.job("{g}")
+	s.doJob("{g}", gone)
+	s.claimJobs("w", "{x}", 1)
+	s.exec("select posthorn.fail_job($1, 'w', 'broken', permanent => true)", failed)
+	blocked := s.job("{y}", after(failed))
+	s.turnClock(400 * 24 * time.Hour)
+	s.exec("select posthorn.maintain_job_tables()")
+	s.exec("select posthorn.sweep_jobs()")
+	equal(t, "jobs", column[int64](s, "select id from posthorn.jobs order by id"), []int64{failed, blocked})
+	s.exec("select posthorn.reset_job($1)", failed)
+	s.doJob("{x}", failed)
+	s.doJob("{y}", blocked)
+}
+
+// However the transactions of those who enqueue, complete and claim interleave, a job is handed out once the job before
+// it is completed.
+func TestNoJobIsForgottenBehindAnother(t *testing.T) {
+	t.Parallel()
+	// The sessions: e enqueues the second job, c completes the first one, s looks at the jobs that are noted.
+	const (
+		enqueue = "e: select posthorn.enqueue('default', 'a', tags => '{y}', after => array[$1::bigint])"
+		look    = "s: select posthorn.settle_endings()"
+		see     = "c: select count(*) from posthorn.jobs" // a snapshot
+		claim   = "c: select posthorn.claim_jobs('default', 'w', '{x}', 1)"
+	)
+	for name, steps := range map[string]string{
+		"enqueuer open while it is completed":    `C; e: begin; E; complete; e: commit`,
+		"completer open while it is enqueued":    `C; c: begin; complete; E; L; c: commit`,
+		"completer open, looked at twice":        `C; c: begin; complete; E; L; T; L; c: commit`,
+		"completer begins, then it is enqueued":  `C; c: begin; S; E; L; complete; c: commit`,
+		"both open, enqueuer commits first":      `C; c: begin; S; e: begin; E; complete; e: commit; L; c: commit`,
+		"both open, completer commits first":     `C; c: begin; S; e: begin; E; complete; c: commit; L; e: commit`,
+		"claimed and completed while open":       `c: begin; C; complete; E; L; c: commit`,
+		"claimed while open, then completed":     `c: begin; C; E; L; complete; c: commit`,
+		"snapshot of before":                     `c: begin; S; E; L; C; complete; c: commit`,
+		"reset, claimed and completed":           `C; F; c: begin; R; C; complete; E; L; c: commit`,
+		"snapshot of before, reset, completed":   `C; F; c: begin; S; E; L; R; C; complete; c: commit`,
+		"a heartbeat is open":                    `C; h: begin; H; E; L; h: commit; complete`,
+		"the completion is rolled back":          `C; c: begin; complete; E; L; c: rollback; complete`,
+		"completed in a subtransaction":          `C; c: begin; c: savepoint x; complete; c: release x; E; L; c: commit`,
+		"claimed in a subtransaction, completed": `c: begin; c: savepoint x; C; c: release x; complete; E; L; c: commit`,
+	} {
+		for _, isolation := range []string{"read committed", "repeatable read"} {
+			for _, complete := range []string{"select posthorn.complete_job($1, 'w')", "select posthorn.complete_jobs('w', array[$1::bigint])"} {
+				t.Run(name+", "+isolation+", "+complete[16:29], func(t *testing.T) {
+					t.Parallel()
+					s := database(t)
+					sessions := map[string]*session{"s": s, "e": s.another(), "c": s.another(), "h": s.another()}
+					sessions["c"].exec("set default_transaction_isolation = '" + isolation + "'")
+					first := s.job("{x}")
+					for step := range strings.SplitSeq(steps, "; ") {
+						step = map[string]string{
+							"E": enqueue, "L": look, "S": see, "C": claim, "complete": "c: " + complete, "T": "s: select posthorn.tend_part('settle_endings')",
+							"F": "c: select posthorn.fail_job($1, 'w', permanent => true)", "R": "c: select posthorn.reset_job($1)", "H": "h: select posthorn.heartbeat_job($1, 'w')",
+						}[step] + map[bool]string{true: step}[strings.Contains(step, ": ")]
+						who, sql, _ := strings.Cut(step, ": ")
+						if strings.Contains(sql, "$1") {
+							sessions[who].exec(sql, first)
+						} else {
+							sessions[who].exec(sql)
+						}
+					}
+					equal(t, "status", s.jobStatus(first), "COMPLETED")
+					s.turnClock(time.Minute)
+					equal(t, "taken", s.claimJobs("w", "{y}", 1), []int64{first + 1})
+					equal(t, "taken again", s.claimJobs("w", "{y}", 1), []int64{})
+					equal(t, "rows of job_endings", value[int](s, "select count(*) from posthorn.job_endings"), 0)
+				})
+			}
+		}
+	}
+}
+
+// Completions of jobs for which one waits do not wait for each other, and the last one is noticed.
+func TestCompletionsBeforeAJobDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	a, b, c := s.job("{x}"), s.job("{x}"), s.job("{x}")
+	last := s.job("{y}", after(a, b, c))
+	s.claimJobs("w", "{x}", 3)
+	one, two := s.another(), s.another()
+	for _, o := range []*session{one, two} {
+		o.exec("set lock_timeout = '10s'")
+		o.exec("begin")
+	}
+	one.exec("select posthorn.complete_job($1, 'w')", a)
+	two.exec("select posthorn.complete_jobs('w', array[$1::bigint])", b)
+	s.exec("select posthorn.complete_job($1, 'w')", c)
+	equal(t, "taken before they commit", s.claimJobs("w", "{y}", 5), []int64{})
+	two.exec("commit")
+	equal(t, "taken before all are committed", s.claimJobs("w", "{y}", 5), []int64{})
+	one.exec("commit")
+	s.turnClock(time.Minute)
+	equal(t, "taken", s.claimJobs("w", "{y}", 5), []int64{last})
+}
+
+// Many jobs behind one are unblocked in parts, and all of them once.
+func TestManyJobsBehindOne(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	first := s.job("{x}")
+	const n = 2500
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{y}', after => array[$1::bigint]) from generate_series(1, $2::int)", first, n)
+	s.doJob("{x}", first)
+	equal(t, "unblocked with the end of the job", value[int](s, "select count(*) from posthorn.ready_jobs"), 1000)
+	var taken []int64
+	for range 10 {
+		taken = append(taken, s.claimJobs("w", "{y}", 1000)...)
+	}
+	slices.Sort(taken)
+	equal(t, "different jobs", len(slices.Compact(taken)), n)
+}
+
+// A chain of a thousand jobs is done in order.
+func TestChainOfAThousandJobs(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	const n = 1000
+	s.exec(`do $$ declare last bigint[]; begin
+		for i in 1..1000 loop last := array[posthorn.enqueue('default', 'a', tags => '{x}', priority => i, after => last)]; end loop;
+	end $$`)
+	var taken []int64
+	for range n {
+		got := s.claimJobs("w", "{x}", 10)
+		if len(got) != 1 {
+			t.Fatalf("%d jobs were taken at once, behind %d", len(got), len(taken))
+		}
+		s.exec("select posthorn.complete_job($1, 'w')", got[0])
+		taken = append(taken, got[0])
+	}
+	equal(t, "in order", slices.IsSorted(taken), true)
+	equal(t, "taken", len(taken), n)
+}
+
+// While a transaction holds a snapshot, rows that are deleted stay. Claims and completions do not read the traces of
+// all jobs that have waited for others meanwhile.
+func TestOldWaitsCostNothing(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	holding := s.another()
+	holding.exec("begin isolation level repeatable read")
+	holding.exec("select 1")
+	s.exec("insert into posthorn.job_endings (jobs) select array[-i] from generate_series(1, 100000) i")
+	s.exec("delete from posthorn.job_endings")
+	s.exec("insert into posthorn.awaited_jobs (before, job, before_month) select -i, -i, now() from generate_series(1, 20000) i")
+	s.exec("insert into posthorn.blocked_jobs (job, namespace_id, month) select -i, 1, now() from generate_series(1, 20000) i")
+	s.exec("delete from posthorn.awaited_jobs")
+	s.exec("delete from posthorn.blocked_jobs")
+	// The clock stands still, so that no claim looks from the beginning again.
+	s.exec("do $$ begin execute format('create or replace function posthorn.now() returns timestamptz language sql return %L::timestamptz', now()); end $$")
+	s.claimJobs("w", "{}", 1) // it sees that the look is slow
+	first := s.job("{x}")
+	second := s.job("{x}", after(first))
+	s.exec("begin")
+	before := value[int64](s, totalRead)
+	s.doJob("{x}", first)
+	s.doJob("{x}", second)
+	s.claimJobs("w", "{x}", 1)
+	if read := value[int64](s, totalRead) - before; read > 500 {
+		t.Errorf("they read %d rows: %s", read, value[string](s, mostRead))
+	}
+	s.exec("commit")
+	holding.exec("commit")
+}

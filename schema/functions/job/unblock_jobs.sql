@@ -1,0 +1,356 @@
+-- Jobs that wait until other jobs are completed. A job waits in blocked_jobs, and has a row in awaited_jobs for each job
+-- that it still waits for. The transaction that completes a job deletes the rows of those that wait for it, and puts
+-- jobs that wait for nothing else where workers find them. So nobody counts: the completions of a thousand jobs that one
+-- waits for do not wait for each other. The row of a blocked job is the lock of its rows in awaited_jobs. Completions
+-- only try it; if another transaction has it, they leave the job in job_endings, and the next claim tries again.
+--
+-- A completion does not see a job that another transaction is just enqueuing. So enqueue, too, leaves the jobs that it
+-- found unfinished in job_endings. After its commit, a claim or upkeep looks at each of them, in a snapshot that has the
+-- new rows:
+--   completed                                it unblocks what waits for the job
+--   its place is free (see is_undisturbed)   whoever completes it later begins after that look, and sees the new rows
+--   a transaction is just moving it          the job stays in job_endings, and is looked at again
+-- This holds for completions in read committed, whose look is a statement behind the one that ends the job. In the
+-- other isolation levels a completion cannot see new rows: it leaves each of its jobs in job_endings.
+
+-- Lets a new job wait for those of some jobs that are not completed; false if there are none.
+create or replace function posthorn.block_job(ns int, new_id bigint, new_month date, ids bigint[])
+returns boolean language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+as $$
+declare
+  most constant int := 10000;
+  missing bigint;
+  cancelled bigint;
+  awaited bigint[];
+  months date[];
+begin
+  if cardinality(ids) > most then
+    raise exception 'a job can wait for % jobs, not %', most, cardinality(ids)
+      using errcode = 'PH004', hint = 'Let a job wait for each part of them, and this one for those jobs.';
+  end if;
+  -- Ids from new_id on belong to jobs that were enqueued later, or to this one.
+  select min(b.id) filter (where o.id is null), min(b.id) filter (where f.status = 'CANCELLED'),
+    array_agg(b.id order by b.id) filter (where f.status is distinct from 'COMPLETED'),
+    array_agg(o.month order by b.id) filter (where f.status is distinct from 'COMPLETED')
+  into missing, cancelled, awaited, months
+  from (select distinct coalesce(x, 0) as id from unnest(ids) x offset 0) b
+  left join lateral (
+    select x.id, x.month from posthorn.enqueued_jobs x
+    where x.namespace_id = ns and x.id = b.id and b.id < new_id limit 1) o on true
+  left join lateral (
+    select x.status from posthorn.finished_jobs x where x.job = o.id and x.month = o.month limit 1) f on true;
+  if missing is not null then
+    raise exception 'job % does not exist, so no job can come after it', missing
+      using errcode = 'PH001', hint = 'Use ids that enqueue returned in this namespace. Finished jobs are kept for job_retention_period.';
+  elsif cancelled is not null then
+    raise exception 'job % is CANCELLED: a job after it would wait for ever', cancelled
+      using errcode = 'PH002', hint = 'Leave it out of after, or enqueue it anew and give the new id.';
+  elsif awaited is null then
+    return false;
+  end if;
+  insert into posthorn.blocked_jobs (job, namespace_id, month) values (new_id, ns, new_month);
+  insert into posthorn.awaited_jobs (before, job, before_month)
+  select a.id, new_id, a.month from unnest(awaited, months) a (id, month);
+  perform posthorn.note_endings(awaited, null);
+  return true;
+end $$;
+
+-- Lets the next claim, or the first one after a time, see whether jobs have been completed that others wait for.
+create or replace function posthorn.note_endings(ids bigint[], look_at timestamptz)
+returns void language plpgsql as $$
+begin
+  insert into posthorn.job_endings (at, jobs) values (look_at, ids);
+  perform nextval('posthorn.job_news') where look_at is null;
+end $$;
+
+-- Whether any job has ever waited for others: block_job draws from that sequence before it commits. So completions and
+-- claims look nowhere in a database that does not use this.
+create or replace function posthorn.jobs_have_waited()
+returns boolean language sql
+return pg_sequence_last_value('posthorn.job_endings_n_seq') is not null;
+
+-- Called by the transaction that has completed some jobs for which others may wait.
+create or replace function posthorn.release_blocked_jobs(done bigint[], at timestamptz)
+returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  rest bigint[];
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform posthorn.note_endings(done, null);
+    return;
+  end if;
+  rest := array(
+    select d from unnest(done) d
+    where (select a.before from posthorn.awaited_jobs a where a.before = d limit 1) is not null);
+  if rest <> '{}' then
+    rest := (posthorn.unblock_jobs(rest, at)).rest;
+    perform posthorn.note_endings(rest, null) where rest <> '{}';
+  end if;
+end $$;
+
+-- Ends the wait for some completed jobs: for up to 1,000 pairs of a job and one that waits for it. Returns the number of
+-- the pairs that it has ended, and the jobs that others still wait for: there are more, or another transaction has
+-- locked those.
+create or replace function posthorn.unblock_jobs(done bigint[], at timestamptz, out pairs int, out rest bigint[])
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+as $$
+declare
+  most constant int := 1000;
+  befores bigint[];
+  waiters bigint[];
+  free posthorn.job_ref[];
+begin
+  select array_agg(l.before), array_agg(l.job) into befores, waiters
+  from (
+    select a.before, (select b.job from posthorn.blocked_jobs b where b.job = a.job for update skip locked) as job
+    from (
+      select x.before, x.job
+      from unnest(done) d
+      cross join lateral (select y.before, y.job from posthorn.awaited_jobs y where y.before = d order by y.before, y.job limit most) x
+      limit most) a
+    offset 0) l
+  where l.job is not null;
+  pairs := coalesce(cardinality(waiters), 0);
+  -- From here on each statement sees the rows that were deleted by those that had the locks before.
+  delete from posthorn.awaited_jobs a
+  where a.ctid = any (array(
+    select x.ctid
+    from unnest(befores, waiters) p (before, job)
+    cross join lateral (select y.ctid from posthorn.awaited_jobs y where y.before = p.before and y.job = p.job offset 0) x));
+  with gone as (
+    delete from posthorn.blocked_jobs b
+    where b.ctid = any (array(
+      select x.ctid
+      from (select distinct w from unnest(waiters) w) d
+      cross join lateral (select y.ctid from posthorn.blocked_jobs y where y.job = d.w offset 0) x
+      -- From the end: jobs are mostly completed in order, and leave dead rows.
+      where (select a.before from posthorn.awaited_jobs a where a.job = d.w order by a.job desc, a.before desc limit 1) is null))
+    returning b.*
+  )
+  select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into free from gone g;
+  perform posthorn.offer_jobs(free, at) where free is not null;
+  rest := array(
+    select d from unnest(done) d
+    where (select a.before from posthorn.awaited_jobs a where a.before = d limit 1) is not null);
+end $$;
+
+-- Looks at the jobs in job_endings, and unblocks what waits for those that are completed: of up to 100 rows, as part of
+-- a claim or of upkeep. Returns the number of rows.
+create or replace function posthorn.settle_endings(moment timestamptz default null)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+as $$
+declare
+  most constant int := 10000;
+  pause constant interval := '250 milliseconds';
+  now constant timestamptz := coalesce(moment, posthorn.now());
+  n bigint;
+  noted bigint[];
+  done bigint[];
+  moving bigint[];
+  ended record;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return 0; -- a look at rows that others delete would end in a serialization failure
+  end if;
+  with gone as (
+    delete from posthorn.job_endings e
+    where e.ctid = any (array(
+      select x.ctid from posthorn.job_endings x
+      where x.n >= (select coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1))
+        and (x.at is null or x.at <= now or x.at > now + pause) -- a clock that jumps back holds nothing up
+      order by x.n limit 100 for update skip locked))
+    returning e.n, e.jobs
+  )
+  select count(distinct g.n), array_agg(distinct j) into n, noted from gone g, unnest(g.jobs) j;
+  if noted is null then
+    return n;
+  end if;
+  perform posthorn.note_endings(noted[most + 1:], null) where cardinality(noted) > most;
+  select array_agg(x.id) filter (where x.status = 'COMPLETED'),
+    array_agg(x.id) filter (where x.status is distinct from 'COMPLETED' and not posthorn.is_undisturbed(x.namespace_id, x.id, x.month))
+  into done, moving
+  from (
+    select j as id, a.before_month as month, b.namespace_id, f.status
+    from unnest(noted[:most]) j
+    cross join lateral (
+      select y.job, y.before_month from posthorn.awaited_jobs y where y.before = j limit 1) a -- otherwise nothing waits for it any more
+    left join lateral (select y.namespace_id from posthorn.blocked_jobs y where y.job = a.job limit 1) b on true
+    left join lateral (select y.status from posthorn.finished_jobs y where y.job = j and y.month = a.before_month limit 1) f on true
+    offset 0) x;
+  if done is not null then
+    ended := posthorn.unblock_jobs(done, now);
+    perform posthorn.note_endings(ended.rest, case when ended.pairs = 0 then now + pause end) where ended.rest <> '{}';
+  end if;
+  perform posthorn.note_endings(moving, now + pause) where moving is not null;
+  return n;
+end $$;
+
+-- Whether no transaction is just moving a job that is not completed: whoever completes it begins to do so after this
+-- call. A row whose xmax is 0 was never locked; another one is locked for a moment.
+create or replace function posthorn.is_undisturbed(ns int, job_id bigint, job_month date)
+returns boolean language plpgsql as $$
+declare
+  o posthorn.enqueued_jobs;
+  due timestamptz;
+  labels text[];
+  untouched boolean;
+begin
+  select x.* into o from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = job_id and x.month = job_month;
+  if not found then
+    return true; -- it was deleted
+  end if;
+  due := coalesce((select s.due_at from posthorn.retried_jobs s where s.job = o.id), o.run_at);
+  labels := posthorn.ready_tags(o.tags);
+  untouched := (
+    select p.xmax = '0'::xid
+    from (
+      select r.xmax from posthorn.running_jobs r where r.job = o.id
+      union all
+      select b.xmax from posthorn.blocked_jobs b where b.job = o.id
+      union all
+      select w.xmax from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id
+      union all
+      select r.xmax from posthorn.ready_jobs r -- the row of the first tag decides who has a job
+      where r.namespace_id = ns and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
+      union all
+      select r.xmax from posthorn.ready_jobs r where r.job = o.id and r.fair and r.tag = labels[1]
+      union all
+      select r.xmax from posthorn.parked_jobs r
+      where r.namespace_id = ns and r.tag = any (labels) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
+      union all
+      select r.xmax from posthorn.parked_jobs r where r.job = o.id and r.fair
+      union all
+      select f.xmax from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status <> 'COMPLETED') p
+    limit 1);
+  return case when untouched is false then posthorn.can_lock_place(o, due, labels) else untouched is true end;
+end $$;
+
+-- Whether nobody has locked the row that says where a job is. The lock is given back at once, since the caller's
+-- transaction may last.
+create or replace function posthorn.can_lock_place(o posthorn.enqueued_jobs, due timestamptz, labels text[])
+returns boolean language plpgsql as $$
+declare
+  locked boolean;
+begin
+  begin
+    perform from posthorn.running_jobs r where r.job = o.id for key share skip locked;
+    locked := found;
+    perform from posthorn.blocked_jobs b where b.job = o.id for key share skip locked;
+    locked := locked or found;
+    perform from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id for key share skip locked;
+    locked := locked or found;
+    perform from posthorn.ready_jobs r
+    where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
+    for key share skip locked;
+    locked := locked or found;
+    perform from posthorn.ready_jobs r where r.job = o.id and r.fair and r.tag = labels[1] for key share skip locked;
+    locked := locked or found;
+    perform from posthorn.parked_jobs r
+    where r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
+    for key share skip locked;
+    locked := locked or found;
+    perform from posthorn.parked_jobs r where r.job = o.id and r.fair for key share skip locked;
+    locked := locked or found;
+    perform from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status <> 'COMPLETED' for key share skip locked;
+    locked := locked or found;
+    raise exception using errcode = 'PH000', message = 'the locks are given back';
+  exception when sqlstate 'PH000' then
+    return locked;
+  end;
+end $$;
+
+-- Lets claims begin to look in job_endings behind its dead rows, which stay while a transaction is held open somewhere.
+-- After a look from the beginning that took longer than a millisecond, claims begin where it ended, for fifty times as
+-- long, and 10 seconds at most. Rows before that place, of transactions that committed late, wait for as long.
+create or replace function posthorn.skip_settled_endings(at timestamptz)
+returns void language plpgsql as $$
+declare
+  began constant timestamptz := clock_timestamp();
+  longest constant int := 10000;
+  now constant bigint := 1000 * extract(epoch from at);
+  until constant bigint := coalesce(pg_sequence_last_value('posthorn.full_look_from'), 0);
+  place constant bigint := coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1);
+  next constant bigint := coalesce(pg_sequence_last_value('posthorn.job_endings_n_seq'), 0) + 1;
+  first bigint;
+  took numeric;
+begin
+  if place > 1 and now < until and now > until - longest then
+    return;
+  end if;
+  first := (select e.n from posthorn.job_endings e order by e.n limit 1);
+  took := 1000 * extract(epoch from clock_timestamp() - began);
+  if took > 1 then
+    perform setval('posthorn.job_endings_from', coalesce(first, next));
+    perform setval('posthorn.full_look_from', now + least(longest, ceil(50 * took)::bigint));
+  elsif place > 1 then
+    perform setval('posthorn.job_endings_from', 1);
+  end if;
+end $$;
+
+-- Takes a blocked job, and all jobs behind it, from where they wait, and ends them: those that wait for a job which was
+-- cancelled. Locks them in the order of their ids, which is that of the chain.
+create or replace function posthorn.end_blocked_jobs(cancelled bigint, ending text, at timestamptz)
+returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+as $$
+declare
+  most constant int := 10000;
+  status constant text := case ending when 'fail' then 'FAILED' else 'CANCELLED' end;
+  why constant text := format('job %s, for which it waited, was cancelled', cancelled);
+  behind bigint[];
+  held posthorn.running_jobs[];
+begin
+  with recursive b (job) as (
+    select a.job from posthorn.awaited_jobs a where a.before = cancelled
+    union
+    select a.job from b cross join lateral (select x.job from posthorn.awaited_jobs x where x.before = b.job offset 0) a
+  )
+  select array_agg(l.job order by l.job) into behind from (select b.job from b limit most + 1) l;
+  if behind is null then
+    return;
+  elsif cardinality(behind) > most then
+    raise exception 'more than % jobs wait for job %', most, cancelled
+      using errcode = 'PH005', hint = 'Cancel it and keep those, then cancel them by status and tag.';
+  end if;
+  with gone as (
+    delete from posthorn.blocked_jobs b
+    where b.ctid = any (array(
+      select x.ctid from unnest(behind) w
+      cross join lateral (select y.ctid from posthorn.blocked_jobs y where y.job = w for update) x))
+    returning b.*
+  )
+  select array_agg(row(g.job, null, null, null, null, null, g.namespace_id, g.month, 0, null, null, null, null)::posthorn.running_jobs order by g.job)
+  into held from gone g;
+  if held is null then
+    return;
+  end if;
+  perform posthorn.forget_waits(array(select h.job from unnest(held) h));
+  perform posthorn.drop_job_key(o)
+  from unnest(held) h cross join lateral posthorn.enqueued_job(h.namespace_id, h.job, h.month, h.month) o
+  where o.unique_key is not null;
+  perform posthorn.finish_jobs(held, status, case ending when 'fail' then why end, at);
+  insert into posthorn.job_log_entries (event_id, action, attempt, retry_count, error_message, reason, created_at)
+  select h.job, status, 0, case ending when 'fail' then 0 end, case ending when 'fail' then why end, case ending when 'cancel' then why end, at
+  from unnest(held) h;
+end $$;
+
+-- Deletes the rows that say for whom some jobs wait.
+create or replace function posthorn.forget_waits(jobs bigint[])
+returns void language sql
+set enable_seqscan = off set jit = off
+as $$
+  delete from posthorn.awaited_jobs a
+  where a.ctid = any (array(
+    select x.ctid from unnest(forget_waits.jobs) j
+    cross join lateral (select y.ctid from posthorn.awaited_jobs y where y.job = j offset 0) x))
+$$;

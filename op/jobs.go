@@ -116,27 +116,40 @@ type JobsInput struct {
 	Body SelectedJobs
 }
 
-// Selected returns the selection, and the reason for the action.
-func (in *JobsInput) Selected() (s SelectedJobs, reason string) { return in.Body, "" }
+// Selected returns the selection.
+func (in *JobsInput) Selected() SelectedJobs { return in.Body }
 
-// JobsAndReasonInput selects jobs, and says why.
-type JobsAndReasonInput struct {
+// JobsAndReason selects jobs, and says why.
+type JobsAndReason struct {
+	SelectedJobs
+	Reason string `json:"reason,omitempty" flag:"reason" page:"-" doc:"The reason, for the logs of the jobs"`
+}
+
+// RetryJobsInput selects jobs to be retried.
+type RetryJobsInput struct {
+	Namespace
+	Body JobsAndReason
+}
+
+// Selected returns the selection.
+func (in *RetryJobsInput) Selected() SelectedJobs { return in.Body.SelectedJobs }
+
+// CancelJobsInput selects jobs to be cancelled.
+type CancelJobsInput struct {
 	Namespace
 	Body struct {
-		SelectedJobs
-		Reason string `json:"reason,omitempty" flag:"reason" page:"-" doc:"The reason, for the logs of the jobs"`
+		JobsAndReason
+		JobsAfter string `json:"jobs_after,omitempty" flag:"jobs-after" page:"-" enum:"keep,cancel,fail" doc:"What becomes of the jobs that wait for them, and of those behind: they stay as they are, or end. Default: keep"`
 	}
 }
 
-// Selected returns the selection, and the reason for the action.
-func (in *JobsAndReasonInput) Selected() (s SelectedJobs, reason string) {
-	return in.Body.SelectedJobs, in.Body.Reason
-}
+// Selected returns the selection.
+func (in *CancelJobsInput) Selected() SelectedJobs { return in.Body.SelectedJobs }
 
 // Selection is an input that selects jobs.
 type Selection[In any] interface {
 	*In
-	Selected() (s SelectedJobs, reason string)
+	Selected() SelectedJobs
 }
 
 // JobAction is something that is done to all jobs of a status and tags.
@@ -147,11 +160,11 @@ type JobAction[In any, S Selection[In]] struct {
 	OneSentence      string // with the id
 	Examples         string
 	Keeps            bool // the jobs go on
-	Do               func(a *admin.Admin, ctx context.Context, f admin.JobFilter, reason string) (int64, error)
-	DoOne            func(a *admin.Admin, ctx context.Context, id int64, reason string) error
+	Do               func(a *admin.Admin, ctx context.Context, f admin.JobFilter, in S) (int64, error)
+	DoOne            func(a *admin.Admin, ctx context.Context, id int64, in S) error
 }
 
-var RetryJobs = JobAction[JobsAndReasonInput, *JobsAndReasonInput]{
+var RetryJobs = JobAction[RetryJobsInput, *RetryJobsInput]{
 	Verb: "retry", Done: "retried", Keeps: true,
 	One: About{
 		Verb: "reset", Does: "Make a job pending again",
@@ -162,20 +175,30 @@ var RetryJobs = JobAction[JobsAndReasonInput, *JobsAndReasonInput]{
 	Does:        "Start jobs again that have failed, or that a worker has",
 	More:        "Failed jobs get all their retries again; those of other jobs stay counted. Jobs that wait for their next attempt are due at once. Workers that have one of them lose it.",
 	Examples:    "posthorn jobs retry 7 8 --reason 'mail server is back'\nposthorn jobs retry --status failed --tag mail",
-	Do:          (*admin.Admin).RetryJobs, DoOne: (*admin.Admin).ResetJob,
+	Do: func(a *admin.Admin, ctx context.Context, f admin.JobFilter, in *RetryJobsInput) (int64, error) {
+		return a.RetryJobs(ctx, f, in.Body.Reason)
+	},
+	DoOne: func(a *admin.Admin, ctx context.Context, id int64, in *RetryJobsInput) error {
+		return a.ResetJob(ctx, id, in.Body.Reason)
+	},
 }
 
-var CancelJobs = JobAction[JobsAndReasonInput, *JobsAndReasonInput]{
+var CancelJobs = JobAction[CancelJobsInput, *CancelJobsInput]{
 	Verb: "cancel", Done: "cancelled",
 	One: About{
 		Verb: "cancel", Scope: JobsCreate, Does: "Cancel a job that is not finished",
-		More: "A worker that has the job loses it. A second call changes nothing. Over HTTP, jobs_after says what becomes of the jobs that wait for it, and of those behind them.",
+		More: "A worker that has the job loses it. A second call changes nothing. jobs_after says what becomes of the jobs that wait for it, and of those behind them.",
 	},
 	OneSentence: "job %d is cancelled",
 	Does:        "End jobs that are not finished",
 	More:        "Workers that have one of them lose it. Cancelled jobs can be seen until retention drops them.",
 	Examples:    "posthorn jobs cancel 7 --reason 'order was withdrawn'\nposthorn jobs cancel --status pending --tag report --yes",
-	Do:          (*admin.Admin).CancelJobs, DoOne: (*admin.Admin).CancelJob,
+	Do: func(a *admin.Admin, ctx context.Context, f admin.JobFilter, in *CancelJobsInput) (int64, error) {
+		return a.CancelJobsAnd(ctx, f, in.Body.Reason, cmp.Or(in.Body.JobsAfter, "keep"))
+	},
+	DoOne: func(a *admin.Admin, ctx context.Context, id int64, in *CancelJobsInput) error {
+		return a.CancelJobAnd(ctx, id, in.Body.Reason, cmp.Or(in.Body.JobsAfter, "keep"))
+	},
 }
 
 var DeleteJobs = JobAction[JobsInput, *JobsInput]{
@@ -188,10 +211,10 @@ var DeleteJobs = JobAction[JobsInput, *JobsInput]{
 	Does:        "Delete jobs that no worker has taken yet",
 	More:        "Deleted jobs are gone. To keep a record of them, cancel them instead.",
 	Examples:    "posthorn jobs delete 7\nposthorn jobs delete --status pending --tag report --yes",
-	Do: func(a *admin.Admin, ctx context.Context, f admin.JobFilter, _ string) (int64, error) {
+	Do: func(a *admin.Admin, ctx context.Context, f admin.JobFilter, _ *JobsInput) (int64, error) {
 		return a.DeleteJobs(ctx, f)
 	},
-	DoOne: func(a *admin.Admin, ctx context.Context, id int64, _ string) error { return a.DeleteJob(ctx, id) },
+	DoOne: func(a *admin.Admin, ctx context.Context, id int64, _ *JobsInput) error { return a.DeleteJob(ctx, id) },
 }
 
 // Many is the operation on all jobs that are selected. It returns their number.
@@ -210,12 +233,10 @@ func (j JobAction[In, S]) Many() Op[In, int64] {
 			},
 		},
 		Call: func(ctx context.Context, a *admin.Admin, in *In) (int64, error) {
-			selected, reason := S(in).Selected()
-			return j.Do(a, ctx, selected.filter(), reason)
+			return j.Do(a, ctx, S(in).Selected().filter(), in)
 		},
 		Ask: func(ctx context.Context, a *admin.Admin, in *In) (string, error) {
-			selected, _ := S(in).Selected()
-			n, more, err := a.CountJobsToSteer(ctx, selected.filter())
+			n, more, err := a.CountJobsToSteer(ctx, S(in).Selected().filter())
 			orMore := ""
 			if more {
 				orMore = " or more"
@@ -235,7 +256,7 @@ func (j JobAction[In, S]) Single() Op[ByID, None] {
 	return Op[ByID, None]{
 		About: about,
 		Call: func(ctx context.Context, a *admin.Admin, in *ByID) (None, error) {
-			return None{}, j.DoOne(a, ctx, in.ID, "")
+			return None{}, j.DoOne(a, ctx, in.ID, new(In))
 		},
 		Done: func(in *ByID, _ None) string { return fmt.Sprintf(j.OneSentence, in.ID) },
 	}

@@ -29,7 +29,7 @@ func newJobsAction[In any, S op.Selection[In]](a *app, action op.JobAction[In, S
 				}
 				ids = append(ids, id)
 			}
-			selected, _ := in.Selected()
+			selected := in.Selected()
 			switch selects := selected.Status != ""; {
 			case len(selected.Tags) > 0 && !selects:
 				return usageError{errors.New("which of the jobs with these tags?"), "add --status: pending, processing or failed"}
@@ -50,7 +50,7 @@ func newJobsAction[In any, S op.Selection[In]](a *app, action op.JobAction[In, S
 			return fmt.Sprintf("delete %d jobs", len(ids)), nil
 		},
 		goesOn: func() bool {
-			selected, _ := in.Selected()
+			selected := in.Selected()
 			return action.Keeps && (len(ids) > 0 || len(selected.Tags) > 0) // otherwise it takes all of a namespace
 		},
 		do: func(ctx context.Context, adm *admin.Admin, _ []string) (result, error) {
@@ -58,9 +58,8 @@ func newJobsAction[In any, S op.Selection[In]](a *app, action op.JobAction[In, S
 				n, err := many.Call(ctx, adm, in)
 				return result{sentence: many.Done(in, n)}, err
 			}
-			_, reason := in.Selected()
 			for _, id := range ids {
-				if err := action.DoOne(adm, ctx, id, reason); err != nil {
+				if err := action.DoOne(adm, ctx, id, in); err != nil {
 					return result{}, err
 				}
 				if err := printLine(cmd, action.OneSentence, id); err != nil {

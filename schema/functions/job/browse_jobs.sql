@@ -132,7 +132,8 @@ create or replace function posthorn.steer_jobs(
   after bigint default 0,
   last bigint default null,
   reason text default null,
-  max_jobs int default 200
+  max_jobs int default 200,
+  jobs_after text default 'keep'
 ) returns table (next bigint, jobs bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -159,7 +160,7 @@ begin
     begin
       case steer_jobs.action
         when 'retry' then perform posthorn.reset_job(id, steer_jobs.reason, steer_jobs.namespace);
-        when 'cancel' then perform posthorn.cancel_job(id, steer_jobs.reason, steer_jobs.namespace);
+        when 'cancel' then perform posthorn.cancel_job(id, steer_jobs.reason, steer_jobs.namespace, steer_jobs.jobs_after);
         else perform posthorn.delete_job(id, steer_jobs.namespace);
       end case;
       steer_jobs.jobs := steer_jobs.jobs + 1;
@@ -169,8 +170,8 @@ begin
   end loop;
   return next;
 end $$;
-comment on function posthorn.steer_jobs(text, text, text, text[], bigint, bigint, text, int) is
-  'admin: Retries, cancels or deletes the next jobs of a status and tags behind a number. next is the number after which the next call goes on, null at the end.';
+comment on function posthorn.steer_jobs(text, text, text, text[], bigint, bigint, text, int, text) is
+  'admin: Retries, cancels or deletes the next jobs of a status and tags behind a number. next is the number after which the next call goes on, null at the end. jobs_after: as cancel_job.';
 
 -- Ready jobs have a row under each tag. Of the others the tags are looked up.
 create or replace function posthorn.count_jobs_to_steer(

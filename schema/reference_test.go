@@ -260,7 +260,7 @@ var shortening = []struct {
 	{regexp.MustCompile(`TABLE\(`), "table ("},
 	{regexp.MustCompile(`INOUT `), "inout "},
 	{regexp.MustCompile(`OUT `), "out "},
-	{regexp.MustCompile(` DEFAULT (NULL|'[^']*')::[a-z]+(\[\])?`), " = $1"},
+	{regexp.MustCompile(` DEFAULT (NULL|'[^']*')::[a-z0-9]+(\[\])?`), " = $1"},
 	{regexp.MustCompile(` DEFAULT `), " = "},
 	{regexp.MustCompile(` = NULL`), " = null"},
 }

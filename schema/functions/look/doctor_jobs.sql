@@ -21,16 +21,20 @@ as $$
   with recursive among as materialized (
     select min(n.id) as first, max(n.id) as last from posthorn.namespaces n where of_namespace is null or n.namespace = of_namespace
   ), f as (
-    (select r from posthorn.ready_jobs r
+    (select r.namespace_id, r.tag, r.rank, r.turn, r.job from posthorn.ready_jobs r
     where r.namespace_id between (select a.first from among a) and (select a.last from among a)
-    order by r.namespace_id, r.tag, r.rank, r.turn limit 1)
+    order by r.namespace_id, r.tag, r.rank, r.turn, r.job limit 1)
     union all
-    select n.r from f cross join lateral (
-      select r from posthorn.ready_jobs r
-      where (r.namespace_id, r.tag, r.rank) > ((f.r).namespace_id, (f.r).tag, (f.r).rank) and r.namespace_id <= (select a.last from among a)
-      order by r.namespace_id, r.tag, r.rank, r.turn limit 1) n
+    select n.* from f cross join lateral (
+      select r.namespace_id, r.tag, r.rank, r.turn, r.job from posthorn.ready_jobs r
+      where (r.namespace_id, r.tag, r.rank) > (f.namespace_id, f.tag, f.rank) and r.namespace_id <= (select a.last from among a)
+      order by r.namespace_id, r.tag, r.rank, r.turn, r.job limit 1) n
   )
-  select (f.r).namespace_id, (f.r).tag, (f.r).rank, posthorn.due_since(f.r) from f limit 10000
+  select f.namespace_id, f.tag, f.rank, d.due_at
+  from (select x.* from f x limit 10000) f
+  cross join lateral (
+    select posthorn.due_since(y) as due_at from posthorn.ready_jobs y
+    where y.namespace_id = f.namespace_id and y.tag = f.tag and y.rank = f.rank and y.turn = f.turn and y.job = f.job offset 0) d
 $$;
 comment on function posthorn.first_ready_jobs(text) is
   'admin: The next job of each namespace, tag and priority, which is the one that has been due for longest where there are no fair keys.';

@@ -344,3 +344,28 @@ func TestOldWaitsCostNothing(t *testing.T) {
 	s.exec("commit")
 	holding.exec("commit")
 }
+
+// A job that was enqueued while the job before it was being deleted does not wait for ever: it fails, and says why.
+func TestJobBehindADeletedOneFails(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	before := s.job("{x}")
+	publisher := s.another()
+	publisher.exec("begin")
+	job := value[int64](publisher, "select posthorn.enqueue('default', 'b', tags => '{x}', after => array[$1::bigint])", before)
+	s.exec("select posthorn.delete_job($1)", before)
+	publisher.exec("commit")
+	s.await("select (posthorn.tend() is not null) and posthorn.job_status($1) = 'FAILED'", job)
+	equal(t, "why", value[string](s, "select error_message from posthorn.jobs where id = $1", job), fmt.Sprintf("job %d, for which it waited, was deleted", before))
+}
+
+// A chain of pending jobs is deleted as a whole.
+func TestChainIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	job := s.job("{x}")
+	for range 3 {
+		job = value[int64](s, "select posthorn.enqueue('default', 'b', tags => '{x}', after => array[$1::bigint])", job)
+	}
+	equal(t, "deleted", value[int](s, "select jobs from posthorn.steer_jobs('default', 'delete', 'PENDING')"), 4)
+}

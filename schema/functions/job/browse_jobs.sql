@@ -156,6 +156,9 @@ begin
   from posthorn.next_jobs(ns, steer_jobs.status, coalesce(steer_jobs.tags, '{}'), steer_jobs.after,
     coalesce(steer_jobs.last, 9223372036854775807), steer_jobs.max_jobs) n;
   steer_jobs.jobs := 0;
+  if steer_jobs.action = 'delete' then -- those that wait for others first
+    ids := array(select i from unnest(ids) i order by i desc);
+  end if;
   foreach id in array ids loop
     begin
       case steer_jobs.action

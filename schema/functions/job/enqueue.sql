@@ -44,6 +44,8 @@ begin
     enqueue.title, enqueue.description, enqueue.unique_key, labels, enqueue.retry_delays, enqueue.payload, enqueue.metadata,
     enqueue.fair_key, enqueue.weight);
   if enqueue.after <> '{}' and posthorn.block_job(ns, new_id, posthorn.job_month(at), enqueue.after) then
+    perform posthorn.start_fair_clocks(array[(new_id, ns, posthorn.job_month(at))::posthorn.job_ref], at)
+    where enqueue.fair_key is not null; -- so that it gets a turn once it is ready
     return new_id;
   end if;
   if (enqueue.fair_key is not null or pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null)

@@ -5,12 +5,13 @@
 -- that is ready, or behind the job that was taken last, whichever is later (self-clocked fair queueing). A round is
 -- shorter for a larger weight. The turn of the job that was taken last is the clock of a tag and priority. Claims move
 -- it on; they add rows to fair_clocks and change none, so nobody waits for it. Two transactions that do not see each
--- other give one turn twice, which is harmless.
+-- other give one turn twice: a key has as many turns in a round as it has such transactions.
 --
 -- A turn looks like a time because jobs without keys need no turn: they stand in ready_jobs with the time when they
 -- were due. A clock begins with the real time, so the first job with a key comes behind the jobs that were due before.
 -- From then on the jobs without keys under this tag get turns too, each as the only job of a key of its own: they wait
--- for a round, and let the others' rounds pass. A round is one second of a turn, whatever time it takes.
+-- for a round, and let the others' rounds pass. A round is 10 milliseconds of a turn, whatever time it takes: so turns of
+-- the largest weight differ, and those of the smallest do not come to the end of time.
 --
 -- Jobs that are tried again take turns of their own, beside the untried jobs of their key: they do not wait for all of
 -- those, and a key whose jobs fail has two turns in a round at most. Jobs that come back without having been tried,
@@ -35,7 +36,7 @@ begin
     select j.due_at, j.id, j.namespace_id, j.month from job j where j.due_at > at
   ), place as materialized (
     select j.*, t.tag, c.turn as clock,
-      sum(make_interval(secs => 1 / coalesce(j.weight, 1))) over (
+      sum(make_interval(secs => 0.01 / coalesce(j.weight, 1))) over (
         partition by j.namespace_id, t.tag, j.priority, j.fair_key, j.attempt > 0 order by j.nth) as rounds
     from job j
     cross join lateral unnest(posthorn.ready_tags(j.tags)) t (tag)
@@ -45,8 +46,8 @@ begin
   insert into posthorn.ready_jobs (namespace_id, rank, turn, job, month, attempt, plain, fair, tag, fair_key)
   select p.namespace_id, -p.priority, case
       when p.clock is null then p.due_at
-      when back then p.clock - interval '1 second'
-      when p.fair_key is null then p.clock + interval '1 second'
+      when back then p.clock - interval '10 milliseconds'
+      when p.fair_key is null then p.clock + interval '10 milliseconds'
       else coalesce(l.turn, p.clock) + p.rounds
     end, p.id, p.month, p.attempt, posthorn.is_plain(p.tags, p.unique_key), bool_or(p.clock is not null) over (partition by p.id), p.tag,
     coalesce(p.fair_key, '')
@@ -94,10 +95,11 @@ as $$
 begin
   return fair_key is not null or pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null and exists (
     select from unnest(posthorn.ready_tags(tags)) t (tag)
-    where exists (
-      select from posthorn.fair_clocks c
+    where ( -- a look-up each, from the end: the clocks before are dead rows
+      select c.turn from posthorn.fair_clocks c
       where c.namespace_id = ns and c.tag = t.tag
-        and c.rank between coalesce(job_rank, -2147483648) and coalesce(job_rank, 2147483647) offset 0)); -- a look-up each
+        and c.rank between coalesce(job_rank, -2147483648) and coalesce(job_rank, 2147483647)
+      order by c.rank desc, c.turn desc limit 1) is not null);
 end $$;
 
 -- Raises the error in the fair key or the weight of a job, if there is one.

@@ -82,8 +82,8 @@ begin
       group by g.rank
       having max(g.turn) > posthorn.fair_clock(ns, label, g.rank)
     )
-    select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into back from gone g;
-    perform posthorn.offer_jobs(back, at, true);
+    select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref order by g.rank, g.turn, g.job) into back from gone g;
+    perform posthorn.offer_jobs(back, at, cardinality(back) <= 10); -- more of them take turns anew: they would keep all others waiting
   end if;
   if coalesce(cardinality(back), 0) < free then
     perform posthorn.reopen_tags(ns, array[label]);

@@ -70,7 +70,7 @@ begin
       order by x.due_at, x.job limit max_jobs for update skip locked))
     returning w.*
   )
-  select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into due from gone g;
+  select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref order by g.due_at, g.job) into due from gone g;
   perform posthorn.offer_jobs(due, at);
   return coalesce(cardinality(due), 0);
 end $$;

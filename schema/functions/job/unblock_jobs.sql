@@ -133,7 +133,7 @@ begin
       where (select a.before from posthorn.awaited_jobs a where a.job = d.w order by a.job desc, a.before desc limit 1) is null))
     returning b.*
   )
-  select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into free from gone g;
+  select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref order by g.job) into free from gone g;
   perform posthorn.offer_jobs(free, at) where free is not null;
   rest := array(
     select d from unnest(done) d
@@ -156,10 +156,15 @@ declare
   noted bigint[];
   done bigint[];
   moving bigint[];
+  gone bigint[];
   ended record;
 begin
-  if current_setting('transaction_isolation') <> 'read committed' then
-    return 0; -- a look at rows that others delete would end in a serialization failure
+  if current_setting('transaction_isolation') <> 'read committed' then -- rows that others delete would end it in a serialization failure
+    if moment is null then
+      raise exception 'jobs that wait for others are unblocked in read committed alone'
+        using errcode = 'PH005', hint = 'Let the user of upkeep have default_transaction_isolation = read committed.';
+    end if;
+    return 0;
   end if;
   with gone as (
     delete from posthorn.job_endings e
@@ -176,10 +181,12 @@ begin
   end if;
   perform posthorn.note_endings(noted[most + 1:], null) where cardinality(noted) > most;
   select array_agg(x.id) filter (where x.status = 'COMPLETED'),
-    array_agg(x.id) filter (where x.status is distinct from 'COMPLETED' and not posthorn.is_undisturbed(x.namespace_id, x.id, x.month))
-  into done, moving
+    array_agg(x.id) filter (where x.exists and x.status is distinct from 'COMPLETED' and not posthorn.is_undisturbed(x.namespace_id, x.id, x.month)),
+    array_agg(x.id order by x.id) filter (where not x.exists)
+  into done, moving, gone
   from (
-    select j as id, a.before_month as month, b.namespace_id, f.status
+    select j as id, a.before_month as month, b.namespace_id, f.status,
+      exists (select from posthorn.enqueued_jobs o where o.namespace_id = b.namespace_id and o.id = j and o.month = a.before_month offset 0) as exists
     from unnest(noted[:most]) j
     cross join lateral (
       select y.job, y.before_month from posthorn.awaited_jobs y where y.before = j limit 1) a -- otherwise nothing waits for it any more
@@ -191,6 +198,11 @@ begin
     perform posthorn.note_endings(ended.rest, case when ended.pairs = 0 then now + pause end) where ended.rest <> '{}';
   end if;
   perform posthorn.note_endings(moving, now + pause) where moving is not null;
+  if gone is not null and moment is not null then
+    perform posthorn.note_endings(gone, now + pause); -- for upkeep: it may have to wait for a lock
+  elsif gone is not null then -- they were deleted while the jobs behind them were being enqueued
+    perform posthorn.end_blocked_jobs(g, 'fail', now) from unnest(gone) g;
+  end if;
   return n;
 end $$;
 
@@ -306,7 +318,8 @@ as $$
 declare
   most constant int := 10000;
   status constant text := case ending when 'fail' then 'FAILED' else 'CANCELLED' end;
-  why constant text := format('job %s, for which it waited, was cancelled', cancelled);
+  why constant text := format('job %s, for which it waited, was %s', cancelled,
+    case when exists (select from posthorn.jobs j where j.id = cancelled) then 'cancelled' else 'deleted' end);
   behind bigint[];
   held posthorn.running_jobs[];
 begin

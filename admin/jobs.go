@@ -244,7 +244,9 @@ func (l JobLimit) String() string {
 }
 
 // SetJobLimit limits how many jobs with a tag run at once, and how many start in a
-// period. Jobs that wait for the limit keep their order.
+// period. Jobs that wait for the limit keep their order. A tag that ends with * is a
+// pattern: the limit holds for each tag that begins so, by itself, unless a longer
+// pattern or the tag itself has a limit.
 func (a *Admin) SetJobLimit(ctx context.Context, tag string, l JobLimit) error {
 	most := func(n int) *int {
 		if n == 0 {
@@ -257,19 +259,19 @@ func (a *Admin) SetJobLimit(ctx context.Context, tag string, l JobLimit) error {
 		a.namespace, tag, most(l.MaxRunning), most(l.MaxStarted), pg.OptionalPeriod(pg.Optional(l.Period)))
 }
 
-// PauseJobTag stops jobs with a tag from being handed out until [Admin.ResumeJobTag].
-// Workers keep the jobs that they have.
+// PauseJobTag stops jobs with a tag, or with each tag of a pattern such as "mail:*", from
+// being handed out until [Admin.ResumeJobTag]. Workers keep the jobs that they have.
 func (a *Admin) PauseJobTag(ctx context.Context, tag string) error {
 	return a.change(ctx, noStream, entry{"pause-job-tag", tag, nil}, "select posthorn.pause_job_tag($1::text, $2::text)", a.namespace, tag)
 }
 
-// ResumeJobTag ends the pause of a tag, and reports whether the tag was paused.
+// ResumeJobTag ends the pause of a tag or pattern, and reports whether it was paused.
 func (a *Admin) ResumeJobTag(ctx context.Context, tag string) (bool, error) {
 	return changed[bool](ctx, a, noStream, entry{"resume-job-tag", tag, nil}, "select posthorn.resume_job_tag($1::text, $2::text)", a.namespace, tag)
 }
 
-// JobLimitStatus is a tag that is paused or has limits, with the number of its jobs that
-// run, started and wait.
+// JobLimitStatus is a tag or pattern that is paused or has limits, with the number of its
+// jobs that run, started and wait: of a pattern, jobs whose tags have no closer limit.
 type JobLimitStatus struct {
 	Tag           string    `json:"tag"`
 	MaxRunning    int       `json:"max_running,omitempty"` // as in [JobLimit]
@@ -280,6 +282,9 @@ type JobLimitStatus struct {
 	Started       int64     `json:"started"`               // in the last period
 	HeldBack      int64     `json:"held_back" db:"parked"` // due jobs that wait for the tag or for a worker; up to 10,000
 }
+
+// Pattern reports whether the limit is one of a pattern.
+func (s JobLimitStatus) Pattern() bool { return strings.HasSuffix(s.Tag, "*") }
 
 // Limit returns the limit of the tag.
 func (s JobLimitStatus) Limit() JobLimit {

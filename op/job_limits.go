@@ -16,14 +16,14 @@ var ListJobLimits = listAll(About{
 	Topic: jobLimits, SQL: "list_job_limits", Command: "jobs limits",
 	Does: "List tags that are paused or have limits",
 	More: "Each has its limits, and how many of its jobs run, have started in the last period, and are held back. A limit of " +
-		"-1 allows none.",
+		"-1 allows none. A pattern such as tenant:* has the sums of its tags that have no closer limit.",
 	Example: "posthorn jobs limits --json",
 }, (*admin.Admin).JobLimits)
 
 // ByTag is part of the inputs of operations on a tag of jobs.
 type ByTag struct {
 	Namespace
-	Tag string `path:"tag" doc:"The tag of jobs"`
+	Tag string `path:"tag" doc:"The tag of jobs, or a pattern such as tenant:*, which means each tag that begins so"`
 }
 
 // SetJobLimitInput is the whole limit of a tag.
@@ -47,8 +47,10 @@ var SetJobLimit = Op[SetJobLimitInput, None]{
 		Topic: jobLimits, Verb: "set", Method: "PUT", Command: "jobs limit TAG", Page: "tag/limit",
 		Does: "Set how many jobs with a tag may run",
 		More: "At once, and how many may start in a period, over all workers. The input is the whole limit: without a number " +
-			"there is no limit. Jobs that are held back keep their place.",
-		Example: "posthorn jobs limit mail --max-running 5\nposthorn jobs limit mail --max-started 100 --per 1m\nposthorn jobs limit mail",
+			"there is no limit. Jobs that are held back keep their place. A limit of a pattern such as tenant:* holds for each tag that " +
+			"begins so, by itself; the limit of the tag itself counts instead, or else that of the longest pattern.",
+		Example: "posthorn jobs limit mail --max-running 5\nposthorn jobs limit mail --max-started 100 --per 1m\n" +
+			"posthorn jobs limit 'tenant:*' --max-running 4\nposthorn jobs limit mail",
 		ByHand:  map[Face]string{Command: "--per is a duration, and 0 of a flag that is given allows none"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *SetJobLimitInput) (None, error) {
@@ -72,7 +74,8 @@ var PauseJobTag = Op[ByTag, None]{
 	About: About{
 		Topic: jobLimits, Verb: "pause", Name: "pause-job-tag", Go: "PauseJobTag", SQL: "pause_job_tag", Command: "jobs pause TAG", Page: "tag/pause",
 		Does: "Hand out no jobs with a tag until it is resumed",
-		More: "Jobs that workers have continue. A second call changes nothing.",
+		More: "Jobs that workers have continue. A second call changes nothing. A pause of a pattern holds for each tag that begins so, " +
+			"also for tags with limits of their own.",
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ByTag) (None, error) {
 		return None{}, a.PauseJobTag(ctx, in.Tag)
@@ -89,7 +92,7 @@ var ResumeJobTag = Op[ByTag, Resumed]{
 	About: About{
 		Topic: jobLimits, Verb: "resume", Name: "resume-job-tag", Go: "ResumeJobTag", SQL: "resume_job_tag", Command: "jobs resume TAG", Page: "tag/resume",
 		Does: "Hand out jobs with a paused tag again",
-		More: "The result tells whether the tag was paused.",
+		More: "The result tells whether the tag was paused. A pattern is resumed as it was paused: a pause of one of its tags stays.",
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ByTag) (Resumed, error) {
 		was, err := a.ResumeJobTag(ctx, in.Tag)

@@ -44,6 +44,26 @@ func TestJobLimits(t *testing.T) {
 	}
 }
 
+// A limit of a pattern is set, listed and removed over HTTP like that of a tag.
+func TestJobLimitsByPattern(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const pattern = "/v1/job-limits/tenant:*"
+	s.call(t, "PUT", pattern, `{"max_running":1}`).want(t, 204)
+	for range 2 {
+		s.call(t, "POST", "/events", `{"title":"a","payload":{},"tags":"tenant:7"}`).want(t, 201)
+	}
+	s.call(t, "GET", "/events/subscribe?tags=tenant:7&worker_id=w:1", nil).want(t, 200)
+	s.call(t, "GET", "/events/subscribe?tags=tenant:7&worker_id=w:1", nil).want(t, 204)
+	var all list[admin.JobLimitStatus]
+	s.call(t, "GET", "/v1/job-limits", nil).want(t, 200, &all)
+	if len(all.Items) != 1 || all.Items[0].Tag != "tenant:*" || all.Items[0].Running != 1 || all.Items[0].HeldBack != 1 {
+		t.Errorf("the limits are %+v", all.Items)
+	}
+	s.call(t, "PUT", pattern, `{}`).want(t, 204)
+	s.call(t, "GET", "/events/subscribe?tags=tenant:7&worker_id=w:1", nil).want(t, 200)
+}
+
 func TestJobLimitErrors(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

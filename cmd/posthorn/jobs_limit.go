@@ -18,9 +18,14 @@ func newJobsLimit(a *app) *cobra.Command {
 			short: op.SetJobLimit.Does,
 			long: `Set how many jobs with a tag may run at once, and how many may start in a
 period, over all workers. A flag that is left out removes that limit: without any
-flag the tag has no limits. Jobs that are held back keep their place.`,
+flag the tag has no limits. Jobs that are held back keep their place.
+
+A tag that ends with * is a pattern: the limit holds for each tag that begins so, by
+itself. The limit of the tag itself counts instead, or else that of the longest
+pattern.`,
 			example: `  posthorn jobs limit mail --max-running 5
   posthorn jobs limit mail --max-started 100 --per 1m
+  posthorn jobs limit 'tenant:*' --max-running 4
   posthorn jobs limit mail`,
 		},
 		prepare: func(cmd *cobra.Command, _ []string) error {

@@ -57,6 +57,10 @@ var rush = []string{
 	`insert into posthorn.blocked_jobs (job, namespace_id, month) select -i, n.id, now() from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.awaited_jobs (before, job, before_month) select -i - 1, -i, now() from generate_series(1, $1) i`,
 	`insert into posthorn.running_tags (namespace_id, tag, job) select n.id, 'held', -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.job_limits (namespace_id, tag, max_running) select n.id, case i % 2 when 0 then 'mine' || i || '*' else 'own' || i end, 5
+		from posthorn.namespaces n, generate_series(1, $1 / 16) i where n.namespace = 'default' on conflict do nothing`,
+	`insert into posthorn.running_tags (namespace_id, tag, job) select n.id, 'many:' || i, -$1 - i from posthorn.namespaces n, generate_series(1, $1 / 16) i
+		where n.namespace = 'default' on conflict do nothing`,
 	`insert into posthorn.job_openings (namespace_id, tag, at) select n.id, 'held', now() + interval '3 months' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 }
 
@@ -113,6 +117,7 @@ func (s *session) crowd() {
 		"select posthorn.set_stream_policy('default', 'secret', 'confidential')",
 		`select posthorn.add_stream_key('default', 'secret', 1, '', '\x01')`,
 		"select posthorn.set_job_limit('default', 'limited', max_running => 5)",
+		"select posthorn.set_job_limit('default', 'many:*', max_running => 5)",
 		"select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 3) i",
 	}, someWork) {
 		s.exec(sql)
@@ -132,7 +137,7 @@ var someWork = []string{
 		from posthorn.claim('default', 'plain', 'w', 1) c`,
 }
 
-const moreJobs = "select posthorn.enqueue('default', 'x', tags => array[t]) from generate_series(1, 5) i, unnest('{t,limited}'::text[]) t;" +
+const moreJobs = "select posthorn.enqueue('default', 'x', tags => array[t]) from generate_series(1, 5) i, unnest('{t,limited,many:1}'::text[]) t;" +
 	"select posthorn.enqueue('default', 'x', tags => array['fair'], fair_key => 'key ' || i) from generate_series(1, 5) i"
 
 // crowdIn inserts the obstacles, and work before and after them.

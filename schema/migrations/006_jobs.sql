@@ -416,10 +416,12 @@ create table posthorn.job_limits (
   period interval
     constraint job_limits_period_check check (period >= '1 second'),
   paused_at timestamptz,
+  prefix text collate "C" generated always as (case when right(tag, 1) = '*' then left(tag, -1) end) stored, -- of a pattern; null: one tag
   primary key (namespace_id, tag),
   constraint job_limits_started_check check ((max_started is null) = (period is null))
 );
-comment on table posthorn.job_limits is 'Tags that are paused, or whose jobs may run only so many at once or in a period.';
+comment on table posthorn.job_limits is 'Tags that are paused, or whose jobs may run only so many at once or in a period; or patterns of tags.';
+create index job_limits_patterns on posthorn.job_limits (namespace_id) where prefix is not null;
 
 create table posthorn.job_openings (
   namespace_id int not null,
@@ -428,6 +430,7 @@ create table posthorn.job_openings (
 );
 comment on table posthorn.job_openings is 'Tags that may have room for parked jobs: a claim looks, and deletes the row.';
 create index job_openings_at on posthorn.job_openings (namespace_id, at);
+create index job_openings_later on posthorn.job_openings (namespace_id, tag, at) where at > '-infinity';
 
 create table posthorn.running_tags (
   namespace_id int not null,

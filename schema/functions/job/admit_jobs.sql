@@ -64,7 +64,7 @@ begin
   from unnest(c.tags) with ordinality t (tag, nth)
   left join lateral (
     select greatest(posthorn.tag_room(x, c.at), 0) as room
-    from posthorn.job_limits x where x.namespace_id = c.namespace_id and x.tag = t.tag offset 0) l on true
+    from posthorn.tag_limit(c.namespace_id, t.tag) x where x.tag is not null offset 0) l on true
   where (l.room = 0 and exists (select from posthorn.parked_jobs p where p.namespace_id = c.namespace_id and p.tag = t.tag offset 0)) is not true;
   return c;
 end $$;
@@ -75,15 +75,14 @@ returns boolean language plpgsql stable as $$
 begin
   return not exists (
       select from unnest(c.tags) t
-      where not exists (select from posthorn.job_limits l where l.namespace_id = c.namespace_id and l.tag = t))
+      where not exists (select from posthorn.tag_limit(c.namespace_id, t) l where l.tag is not null))
     and (exists (select from posthorn.job_openings o where o.namespace_id = c.namespace_id and o.at <= c.at)
       or exists (
         select from unnest(c.tags) t
         where exists (select from posthorn.ready_jobs r where r.namespace_id = c.namespace_id and r.tag = t offset 0)
           and not (exists (select from posthorn.parked_jobs p where p.namespace_id = c.namespace_id and p.tag = t offset 0) -- see claim_within_room
             and exists (
-              select from posthorn.job_limits l
-              where l.namespace_id = c.namespace_id and l.tag = t and posthorn.tag_room(l, c.at) <= 0))));
+              select from posthorn.tag_limit(c.namespace_id, t) l where l.tag is not null and posthorn.tag_room(l, c.at) <= 0))));
 end $$;
 
 -- Waits until this transaction alone may count the jobs of limited tags in a namespace, unless it has locked something
@@ -123,13 +122,15 @@ end $$;
 create or replace function posthorn.limited_jobs(ns int, picked posthorn.picked_jobs)
 returns posthorn.tagged_jobs language plpgsql as $$
 declare
+  patterns constant boolean := exists (select from posthorn.job_limits l where l.namespace_id = ns and l.prefix is not null);
   limited posthorn.tagged_jobs;
 begin
   select array_agg(o.id), array_agg(t) into limited
   from unnest(picked.jobs) p
   cross join lateral posthorn.enqueued_job(ns, p, picked.first_month, picked.last_month) o
   cross join unnest(o.tags) t
-  where exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t);
+  where exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t offset 0) -- a look-up each
+    or patterns and exists (select from posthorn.matching_limits(ns, t) offset 0);
   return limited;
 end $$;
 
@@ -139,7 +140,7 @@ returns boolean language plpgsql as $$
 begin
   return not exists (
     select from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w
-    join posthorn.job_limits l on l.namespace_id = ns and l.tag = w.t
+    cross join lateral posthorn.tag_limit(ns, w.t) l
     where w.jobs > posthorn.tag_room(l, at));
 end $$;
 
@@ -153,7 +154,7 @@ begin
   insert into posthorn.job_starts (namespace_id, tag, at, jobs)
   select ns, l.tag, at, w.jobs
   from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w
-  join posthorn.job_limits l on l.namespace_id = ns and l.tag = w.t
+  cross join lateral posthorn.tag_limit(ns, w.t) l
   where l.period is not null;
 end $$;
 
@@ -172,7 +173,7 @@ declare
   spared text[] := '{}';               -- other tags of jobs that are parked
 begin
   select jsonb_object_agg(l.tag, posthorn.tag_room(l, at)) into room
-  from posthorn.job_limits l where l.namespace_id = ns and l.tag = any (limited) and counts;
+  from unnest(limited) t cross join lateral posthorn.tag_limit(ns, t) l where l.tag is not null and counts;
   for candidate in
     select p.id, p.attempt, array(select t from unnest(o.tags) t where t = any (limited)) as tags
     from unnest(picked.jobs, picked.attempts) with ordinality p (id, attempt, nth)

@@ -201,9 +201,24 @@ begin
 end $$;
 comment on function posthorn.job_history(bigint, text) is 'consumer: The log entries of a job, in order.';
 
--- The jobs that wait for a tag are those that are parked under it and those in ready_jobs: claims leave most of them there.
--- While the tag has room, a few of those are about to be taken; they count all the same, since a tag that jobs use has room
--- and has none in turns.
+-- How many jobs of a limited tag run, have started in the last period, and wait. The jobs that wait for a tag are those that
+-- are parked under it and those in ready_jobs: claims leave most of them there. While the tag has room, a few of those are
+-- about to be taken; they count all the same, since a tag that jobs use has room and has none in turns.
+create or replace function posthorn.tag_use(l posthorn.job_limits, at timestamptz, out running bigint, out started bigint, out parked bigint)
+language plpgsql stable as $$
+begin
+  running := (select count(*) from posthorn.running_tags r where r.namespace_id = l.namespace_id and r.tag = l.tag);
+  started := (
+    select coalesce(sum(s.jobs), 0) from posthorn.job_starts s
+    where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > tag_use.at - l.period);
+  parked := (
+    select count(*) from (
+      (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag limit 10000)
+      union all
+      (select from posthorn.ready_jobs r where r.namespace_id = l.namespace_id and r.tag = l.tag limit 10000)
+      limit 10000) x);
+end $$;
+
 create or replace function posthorn.list_job_limits(namespace text)
 returns table (
   tag text, max_running int, max_started int, period interval, paused_at timestamptz, running bigint, started bigint, parked bigint
@@ -215,17 +230,12 @@ declare
   ns int := posthorn.namespace_id(list_job_limits.namespace);
 begin
   return query
-    select l.tag, l.max_running, l.max_started, l.period, l.paused_at,
-      (select count(*) from posthorn.running_tags r where r.namespace_id = ns and r.tag = l.tag),
-      (select coalesce(sum(s.jobs), 0)::bigint from posthorn.job_starts s
-        where s.namespace_id = ns and s.tag = l.tag and s.at > posthorn.now() - l.period),
-      (select count(*) from (
-        (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = l.tag limit 10000)
-        union all
-        (select from posthorn.ready_jobs r where r.namespace_id = ns and r.tag = l.tag limit 10000)
-        limit 10000) x)
+    select l.tag, l.max_running, l.max_started, l.period, l.paused_at, u.running, u.started, least(u.parked, 10000)
     from posthorn.job_limits l
+    cross join lateral (
+      select coalesce(sum(y.running), 0)::bigint as running, coalesce(sum(y.started), 0)::bigint as started, coalesce(sum(y.parked), 0)::bigint as parked
+      from posthorn.limits_under(l, true) t cross join lateral posthorn.tag_use(t, posthorn.now()) y) u
     where l.namespace_id = ns order by l.tag;
 end $$;
 comment on function posthorn.list_job_limits(text) is
-  'admin: The tags that are paused or have limits, and how much of those is used. parked: due jobs that wait for the tag or for a worker, counted up to 10,000.';
+  'admin: The tags and patterns that are paused or have limits, and how much of those is used; of a pattern, by all tags that have no closer limit. parked: due jobs that wait for the tag or for a worker, counted up to 10,000.';

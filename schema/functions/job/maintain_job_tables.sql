@@ -175,19 +175,34 @@ begin
       from posthorn.fair_clocks y) x
     where x.nth > 1));
   delete from posthorn.job_hints h where h.until < clock_timestamp() - interval '1 minute';
-  delete from posthorn.job_starts s
-  using posthorn.job_starts x left join posthorn.job_limits l on l.namespace_id = x.namespace_id and l.tag = x.tag
-  where s.ctid = x.ctid and (x.at < today - l.period) is not false;
-  get diagnostics n = row_count;
-  removed := removed + n;
-  perform posthorn.free_lost_places(l.namespace_id, l.tag) from posthorn.job_limits l
+  removed := removed + posthorn.forget_job_starts(today);
+  perform posthorn.free_lost_places(l.namespace_id, l.tag) from posthorn.limited_tags(false) l
   where posthorn.tag_room(l, today) <= 0 and exists (select from posthorn.lost_places(l.namespace_id, l.tag) offset 0);
   -- Jobs that are parked although there is room, since the jobs that it was for have not been taken.
   insert into posthorn.job_openings (namespace_id, tag, at)
-  select l.namespace_id, l.tag, timestamptz '-infinity' from posthorn.job_limits l
+  select l.namespace_id, l.tag, timestamptz '-infinity' from posthorn.limited_tags(false) l
   where posthorn.tag_room(l, today) > 0
     and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0); -- a look-up each
   return removed;
+end $$;
+
+-- Deletes starts that are older than the period of their tags, or of tags that have none any more.
+create or replace function posthorn.forget_job_starts(now timestamptz)
+returns bigint language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  n bigint;
+begin
+  with started as materialized (
+    select x.namespace_id, x.tag, (posthorn.tag_limit(x.namespace_id, x.tag)).period as period
+    from (select distinct y.namespace_id, y.tag from posthorn.job_starts y) x
+  )
+  delete from posthorn.job_starts s
+  using started x
+  where s.namespace_id = x.namespace_id and s.tag = x.tag and (s.at < now - x.period) is not false;
+  get diagnostics n = row_count;
+  return n;
 end $$;
 
 -- Jobs that have a place under a limited tag, and do not run. It looks at as many as may run, and 10,000 at most. A
@@ -198,12 +213,11 @@ returns table (job bigint) language sql stable
 set enable_seqscan = off set jit = off
 as $$
   select x.job
-  from posthorn.job_limits l
+  from posthorn.tag_limit(lost_places.namespace_id, lost_places.tag) l
   cross join lateral (
     select r.job from posthorn.running_tags r
     where r.namespace_id = l.namespace_id and r.tag = l.tag order by r.job limit least(l.max_running, 10000)) x
-  where l.namespace_id = lost_places.namespace_id and l.tag = lost_places.tag
-    and not exists (select from posthorn.running_jobs w where w.job = x.job offset 0) -- a look-up each
+  where not exists (select from posthorn.running_jobs w where w.job = x.job offset 0) -- a look-up each
 $$;
 
 -- Frees places of a limited tag whose jobs do not run. Under the lock of limits, so that no claim is just taking such a

@@ -16,8 +16,9 @@ begin
     returning r.namespace_id, r.tag
   )
   insert into posthorn.job_openings (namespace_id, tag, at)
-  select distinct g.namespace_id, g.tag, timestamptz '-infinity'
-  from gone g join posthorn.job_limits l on l.namespace_id = g.namespace_id and l.tag = g.tag
+  select g.namespace_id, g.tag, timestamptz '-infinity'
+  from (select distinct x.namespace_id, x.tag from gone x) g
+  cross join lateral posthorn.tag_limit(g.namespace_id, g.tag) l
   where l.max_running is not null;
   if found then
     perform nextval('posthorn.job_news'); -- without a look for jobs: a claim that has not committed may have left some
@@ -60,11 +61,10 @@ end $$;
 create or replace function posthorn.unpark_jobs(ns int, label text, max_jobs int, at timestamptz)
 returns void language plpgsql as $$
 declare
-  lim posthorn.job_limits;
+  lim constant posthorn.job_limits := posthorn.tag_limit(ns, label);
   free int;
   back posthorn.job_ref[];
 begin
-  select l.* into lim from posthorn.job_limits l where l.namespace_id = ns and l.tag = label;
   free := coalesce(posthorn.tag_room(lim, at), 1000000);
   if free > 0 then
     with gone as (
@@ -100,23 +100,31 @@ create or replace function posthorn.reopen_in_time(namespace_id int, tags text[]
 returns void language sql as $$
   insert into posthorn.job_openings (namespace_id, tag, at)
   select l.namespace_id, l.tag, n.at
-  from posthorn.job_limits l
+  from (select distinct t from unnest(reopen_in_time.tags) t where t is not null) u
+  cross join lateral posthorn.tag_limit(reopen_in_time.namespace_id, u.t) l
   cross join lateral (
     select coalesce((
       select min(s.at) from posthorn.job_starts s
       where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > reopen_in_time.at - l.period), reopen_in_time.at) + l.period as at) n
-  where l.namespace_id = reopen_in_time.namespace_id and l.tag = any (reopen_in_time.tags) and l.paused_at is null and l.period is not null
+  where l.paused_at is null and l.period is not null
     and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0)
     and not exists (
       select from posthorn.job_openings o
-      where o.namespace_id = l.namespace_id and o.tag = l.tag and o.at > reopen_in_time.at and o.at <= n.at)
+      where o.namespace_id = l.namespace_id and o.tag = l.tag and o.at > '-infinity' and o.at > reopen_in_time.at and o.at <= n.at)
 $$;
 
--- Forgets a tag that has no limits any more, and no parked jobs.
+-- Forgets a tag or pattern, and patterns that match it, if they have no limits any more, and no parked jobs. While there
+-- are such jobs, the row tells claims that the namespace has limits; a wider pattern does so, too.
 create or replace function posthorn.drop_empty_limit(namespace_id int, tag text)
 returns void language sql as $$
   delete from posthorn.job_limits l
-  where l.namespace_id = drop_empty_limit.namespace_id and l.tag = drop_empty_limit.tag
+  using posthorn.matching_limits(drop_empty_limit.namespace_id, drop_empty_limit.tag) m
+  where l.namespace_id = m.namespace_id and l.tag = m.tag
     and l.paused_at is null and l.max_running is null and l.max_started is null
-    and not exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0)
+    and (not case when l.prefix is null
+        then exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0)
+        else coalesce(starts_with((
+          select p.tag from posthorn.parked_jobs p
+          where p.namespace_id = l.namespace_id and p.tag >= l.prefix order by p.tag limit 1), l.prefix), false) end
+      or exists (select from posthorn.matching_limits(l.namespace_id, coalesce(l.prefix, l.tag)) w where w.tag <> l.tag))
 $$;

@@ -2,6 +2,9 @@
 -- has no room, whichever tag a worker asked for. It is then parked under that tag, so that claims do not pass over
 -- it again and again, and returns to its old place as soon as the tag has room: see admit_jobs and open_job_tags.
 --
+-- A limit of a pattern holds for each tag that begins with its prefix, by itself: see tag_limit. All rows that tell of the
+-- use of limits have the tag, never the pattern.
+--
 -- A transaction that counts the jobs of limited tags holds the lock of the namespace's limits until it ends: no more
 -- jobs are taken than allowed. Claims and changes of limits do so, ends of jobs do not. Nobody waits for the lock while
 -- holding a lock that others may wait for: a claim waits only if its transaction has done nothing before, and tries
@@ -12,6 +15,7 @@ create or replace function posthorn.set_job_limit(
   namespace text, tag text, max_running int default null, max_started int default null, period interval default null
 ) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -34,7 +38,7 @@ begin
   perform posthorn.reopen_job_tag(ns, set_job_limit.tag);
 end $$;
 comment on function posthorn.set_job_limit(text, text, int, int, interval) is
-  'admin: Limits how many jobs with a tag may run at once, and how many may start in a period; null for any number.';
+  'admin: Limits how many jobs with a tag may run at once, and how many may start in a period; null for any number. A tag that ends with * is a pattern: the limit holds for each tag that begins so, by itself.';
 
 create or replace function posthorn.pause_job_tag(namespace text, tag text)
 returns void language plpgsql security definer
@@ -51,11 +55,12 @@ begin
   perform posthorn.count_running_tag(ns, pause_job_tag.tag);
 end $$;
 comment on function posthorn.pause_job_tag(text, text) is
-  'admin: Stops handing out jobs with a tag; those that workers have go on.';
+  'admin: Stops handing out jobs with a tag, or with each tag of a pattern such as mail:*; those that workers have go on.';
 
 create or replace function posthorn.resume_job_tag(namespace text, tag text)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
   ns int := posthorn.namespace_id(resume_job_tag.namespace);
@@ -71,7 +76,7 @@ begin
   return true;
 end $$;
 comment on function posthorn.resume_job_tag(text, text) is
-  'admin: Hands out jobs with a tag again; false if it was not paused.';
+  'admin: Hands out jobs with a tag again, or with those of a pattern; false if that very tag or pattern was not paused.';
 
 -- Raises an error if a tag cannot have limits.
 create or replace function posthorn.check_limited_tag(tag text)
@@ -90,25 +95,28 @@ begin
   perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), namespace_id);
 end $$;
 
--- Counts the running jobs of a tag after a change of its limits, and lets parked jobs go on.
+-- Counts the running jobs of a tag or pattern after a change of its limits, and lets parked jobs go on.
 create or replace function posthorn.reopen_job_tag(namespace_id int, tag text)
 returns void language plpgsql as $$
 begin
   perform posthorn.count_running_tag(namespace_id, tag);
-  perform posthorn.reopen_tags(namespace_id, array[tag]);
+  perform posthorn.reopen_tags(namespace_id,
+    case when right(tag, 1) = '*' then array(select t from posthorn.used_tags(namespace_id, left(tag, -1), false) t) else array[tag] end);
   perform posthorn.drop_empty_limit(namespace_id, tag);
   perform nextval('posthorn.job_news');
 end $$;
 
--- Notes which of the running jobs have a tag. An end of a job that runs meanwhile waits until this transaction ends,
+-- Notes which of the running jobs have a tag, or tags of a pattern. An end of a job that runs meanwhile waits until this transaction ends,
 -- and then finds the row. A job whose row an end has locked is not counted.
 create or replace function posthorn.count_running_tag(namespace_id int, tag text)
 returns void language sql as $$
   insert into posthorn.running_tags (namespace_id, tag, job)
-  select r.namespace_id, count_running_tag.tag, r.job
+  select r.namespace_id, t, r.job
   from posthorn.running_jobs r
-  where r.namespace_id = count_running_tag.namespace_id and exists (
-    select from posthorn.enqueued_job(r.namespace_id, r.job, r.month, r.month) o where count_running_tag.tag = any (o.tags))
+  cross join lateral posthorn.enqueued_job(r.namespace_id, r.job, r.month, r.month) o
+  cross join unnest(o.tags) t
+  where r.namespace_id = count_running_tag.namespace_id
+    and case when right(count_running_tag.tag, 1) = '*' then starts_with(t, left(count_running_tag.tag, -1)) else t = count_running_tag.tag end
   for key share of r skip locked
   on conflict do nothing
 $$;

@@ -47,7 +47,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
   with full_tags as materialized (
-    select l.namespace_id, l.tag from posthorn.job_limits l where posthorn.tag_room(l, posthorn.now()) <= 0
+    select l.namespace_id, l.tag from posthorn.limited_tags(true) l where posthorn.tag_room(l, posthorn.now()) <= 0
   ), late as materialized (
     select f.*
     from (
@@ -62,13 +62,12 @@ as $$
       select posthorn.due_since(y) as due_at, y.job, y.month, y.plain from posthorn.ready_jobs y
       where y.namespace_id = late.namespace_id and y.tag = late.tag and y.rank = late.rank
       order by y.turn limit 100) x
-    where x.due_at < posthorn.now() - interval '5 minutes' and not exists (
-      select from full_tags t
-      where t.namespace_id = late.namespace_id
-        -- A plain job has no other tag.
-        and case when x.plain then t.tag = late.tag else t.tag = any ((
-          select o.tags from posthorn.enqueued_jobs o
-          where o.namespace_id = late.namespace_id and o.id = x.job and o.month = x.month)::text[]) end)
+    where x.due_at < posthorn.now() - interval '5 minutes' and case
+      when x.plain then (late.namespace_id, late.tag) in (select t.namespace_id, t.tag from full_tags t) -- it has no other tag
+      else (
+        select bool_or((late.namespace_id, u) in (select t.namespace_id, t.tag from full_tags t)) -- not as a join: one hash table for all jobs
+        from posthorn.enqueued_jobs o cross join lateral unnest(o.tags) u
+        where o.namespace_id = late.namespace_id and o.id = x.job and o.month = x.month) end is not true
   ) r
   where r.jobs > 0
   group by late.namespace_id, late.tag
@@ -86,7 +85,7 @@ set enable_bitmapscan = off
 set jit = off
 as $$
   with full_tags as materialized (
-    select l.namespace_id, l.tag from posthorn.job_limits l where posthorn.tag_room(l, posthorn.now()) <= 0
+    select l.namespace_id, l.tag from posthorn.limited_tags(true) l where posthorn.tag_room(l, posthorn.now()) <= 0
   ), head as materialized (
     select f.*, (f.namespace_id, f.tag) in (select t.namespace_id, t.tag from full_tags t) as is_full
     from posthorn.first_ready_jobs(of_namespace) f

@@ -127,6 +127,22 @@ func TestPausesOfPatternsAddUp(t *testing.T) {
 	take("none paused", 3, 2)
 }
 
+// Starts count while their tag is paused, since the limit of its pattern holds afterwards.
+func TestPausedTagKeepsTheLimitOfItsPattern(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x:*', max_started => 1, period => '1 hour')")
+	ids := []int64{s.job("{x:1}"), s.job("{x:1}")}
+	equal(t, "taken", s.claimJobs("w", "{x:1}", 5), ids[:1])
+	s.exec("select posthorn.complete_job($1, 'w')", ids[0])
+	s.exec("select posthorn.pause_job_tag('default', 'x:1')")
+	s.exec("select posthorn.sweep_jobs()")
+	s.exec("select posthorn.resume_job_tag('default', 'x:1')")
+	equal(t, "taken afterwards", s.claimJobs("w", "{x:1}", 5), []int64{})
+	s.turnClock(61 * time.Minute)
+	equal(t, "an hour later", s.claimJobs("w", "{x:1}", 5), ids[1:])
+}
+
 // Each end of a job lets another of its tag run, and as many start in a period as the
 // pattern allows each tag.
 func TestStartsUnderAPattern(t *testing.T) {

@@ -421,7 +421,7 @@ create table posthorn.job_limits (
   constraint job_limits_started_check check ((max_started is null) = (period is null))
 );
 comment on table posthorn.job_limits is 'Tags that are paused, or whose jobs may run only so many at once or in a period; or patterns of tags.';
-create index job_limits_patterns on posthorn.job_limits (namespace_id) where prefix is not null;
+create index job_limits_patterns on posthorn.job_limits (namespace_id, prefix) where prefix is not null;
 
 create table posthorn.job_openings (
   namespace_id int not null,

@@ -189,7 +189,7 @@ end $$;
 -- Deletes starts that are older than the period of their tags, or of tags that have none any more.
 create or replace function posthorn.forget_job_starts(now timestamptz)
 returns bigint language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
   n bigint;
@@ -210,7 +210,7 @@ end $$;
 -- snapshot. Such places matter while their tag is full, and are the first of it then.
 create or replace function posthorn.lost_places(namespace_id int, tag text)
 returns table (job bigint) language sql stable
-set enable_seqscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   select x.job
   from posthorn.tag_limit(lost_places.namespace_id, lost_places.tag) l

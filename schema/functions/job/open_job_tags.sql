@@ -118,8 +118,9 @@ $$;
 create or replace function posthorn.drop_empty_limit(namespace_id int, tag text)
 returns void language sql as $$
   delete from posthorn.job_limits l
-  using posthorn.matching_limits(drop_empty_limit.namespace_id, drop_empty_limit.tag) m
-  where l.namespace_id = m.namespace_id and l.tag = m.tag
+  where l.ctid = any (array(
+      select x.ctid from posthorn.matching_limits(drop_empty_limit.namespace_id, drop_empty_limit.tag) m
+      cross join lateral (select y.ctid from posthorn.job_limits y where y.namespace_id = m.namespace_id and y.tag = m.tag offset 0) x))
     and l.paused_at is null and l.max_running is null and l.max_started is null
     and (not case when l.prefix is null
         then exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0)

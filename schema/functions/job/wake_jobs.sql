@@ -6,36 +6,47 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
+begin
+  if not exists (select from posthorn.job_awaits) then
+    perform posthorn.forget_await_places(9223372036854775807); -- the next wait would be led to look at all that came since
+    return null;
+  end if;
+  perform posthorn.look_at_news((select p from posthorn.await_places p order by p.n desc limit 1));
+  perform posthorn.look_back();
+  return posthorn.wake_awaiting_jobs();
+end $$;
+comment on function posthorn.wake_jobs() is
+  'consumer: Wakes jobs for which an event has come, and returns how many; null: no job waits for an event.';
+
+-- Does wake_jobs, unless another process has just done it, or it was slow a moment ago: dead rows make it so. Then
+-- nobody looks for five times as long.
+create or replace function posthorn.wake_jobs_if_due()
+returns bigint language plpgsql as $$
 declare
   began constant timestamptz := clock_timestamp();
   now constant bigint := 1000 * extract(epoch from began);
-  pause bigint;
+  until constant bigint := pg_sequence_last_value('posthorn.wake_jobs_from');
+  last constant timestamptz := (select p.at from posthorn.await_places p order by p.n desc limit 1);
   awake bigint;
-  place posthorn.await_places;
+  pause bigint;
 begin
-  if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext('wake_jobs')) -- that of tend_part
-    or now < pg_sequence_last_value('posthorn.wake_jobs_from') and pg_sequence_last_value('posthorn.wake_jobs_from') < now + 10000
-  then
+  if now < until and until < now + 10000 or began between last and last + interval '15 milliseconds' then
     return 0;
   end if;
-  select p.* into place from posthorn.await_places p order by p.n desc limit 1;
-  if not exists (select from posthorn.job_awaits) then
-    delete from posthorn.await_places; -- the next wait would be led to look at all that came since
-  elsif clock_timestamp() between place.at and place.at + interval '15 milliseconds' then
-    return 0; -- another process has just looked
-  else
-    perform posthorn.look_at_news(place);
-    perform posthorn.look_back();
-    awake := posthorn.wake_awaiting_jobs();
-  end if;
+  awake := posthorn.wake_jobs();
   pause := least(2000, 5 * 1000 * extract(epoch from clock_timestamp() - began));
-  if pause > 250 then -- there are many dead rows, or many events
+  if pause > 250 then
     perform setval('posthorn.wake_jobs_from', now + pause);
   end if;
   return awake;
 end $$;
-comment on function posthorn.wake_jobs() is
-  'consumer: Wakes jobs for which an event has come, and returns how many; null: no job waits for an event.';
+
+-- Deletes places up to one, but for those that another look has locked.
+create or replace function posthorn.forget_await_places(last bigint)
+returns void language sql as $$
+  delete from posthorn.await_places p
+  where p.n = any (array(select x.n from posthorn.await_places x where x.n <= forget_await_places.last for update skip locked))
+$$;
 
 -- Looks at what became visible in the log since the last look, for all waits. It serves new waits from now on, and so
 -- begins where the first of them began; older events of one that began long ago are looked at by their ids instead.
@@ -83,7 +94,7 @@ begin
   insert into posthorn.await_places as p (at, seq, seen)
   values (here.at, coalesce(tick.seq, here.seq), coalesce(tick.snapshot, here.seen)) returning p.n into here.n;
   if here.n % 1000 = 0 then
-    delete from posthorn.await_places p where p.n between here.n - 2000 and here.n - 100;
+    perform posthorn.forget_await_places(here.n - 100);
   end if;
 end $$;
 
@@ -138,7 +149,10 @@ begin
     return 0;
   end if;
   delete from posthorn.awaited_events a
-  where not exists (select from posthorn.job_awaits w where w.job = a.job and w.name = a.name offset 0); -- await_event was quicker
+  where a.ctid = any (array( -- await_event was quicker
+    select x.ctid from posthorn.awaited_events x
+    where not exists (select from posthorn.job_awaits w where w.job = x.job and w.name = x.name offset 0)
+    for update skip locked));
   waits := array(
     select w.ctid
     from (select distinct a.job, a.name from posthorn.awaited_events a order by a.job, a.name limit 1000) a

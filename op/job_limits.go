@@ -51,7 +51,7 @@ var SetJobLimit = Op[SetJobLimitInput, None]{
 			"begins so, by itself; the limit of the tag itself counts instead, or else that of the longest pattern.",
 		Example: "posthorn jobs limit mail --max-running 5\nposthorn jobs limit mail --max-started 100 --per 1m\n" +
 			"posthorn jobs limit 'tenant:*' --max-running 4\nposthorn jobs limit mail",
-		ByHand:  map[Face]string{Command: "--per is a duration, and 0 of a flag that is given allows none"},
+		ByHand: map[Face]string{Command: "--per is a duration, and 0 of a flag that is given allows none"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *SetJobLimitInput) (None, error) {
 		return None{}, a.SetJobLimit(ctx, in.Tag, in.limit())

@@ -62,7 +62,8 @@ func TestJobAwaitsEvent(t *testing.T) {
 	payroll := s.issue(t, "default", allScopes, "payroll")
 	await := func(attempt int, headers ...string) answered {
 		return s.call(t, "POST", "/events/1/await", map[string]any{
-			"worker_id": "w:1", "attempt": attempt, "name": "paid", "type": "payment.settled", "key": "order-7", "timeout": "1h"}, headers...)
+			"worker_id": "w:1", "attempt": attempt, "name": "paid", "type": "payment.settled", "key": "order-7", "timeout": "1h",
+		}, headers...)
 	}
 	pay := func(stream string) {
 		s.call(t, "POST", "/v1/events", map[string]any{"type": "payment.settled", "key": "order-7", "stream": stream, "payload": 1990}, payroll).want(t, 201)

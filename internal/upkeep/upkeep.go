@@ -59,20 +59,21 @@ type upkeep struct {
 // tended is the report of posthorn.tend.
 type tended struct {
 	Errors map[string]string `json:"errors"` // of the parts that failed
-	// WakeJobs is how many jobs were awakened, null if none waits for an event, or "busy".
+	// WakeJobs is how many jobs were awakened, null if none waits for an event, or "busy" if another process
+	// looks for these events, or has just done so.
 	WakeJobs json.RawMessage `json:"wake_jobs"`
 }
 
 func (t tended) jobsWait() bool { return len(t.WakeJobs) > 0 && string(t.WakeJobs) != "null" }
 
+func (t tended) busy() bool { return string(t.WakeJobs) == `"busy"` }
+
 // News of the log, as package logwatch tells it: a value in the channel for some news, until end is called.
 type News func() (news <-chan struct{}, end func())
 
-// Jobs that wait for events are looked for soon after each news, but for a small share of the time.
-const (
-	wakePause = 20 * time.Millisecond
-	wakeShare = 20 // the pause is this often the time of the last look
-)
+// wakePause is the time between two looks for events that jobs wait for. A look costs a part of a millisecond, and a few
+// microseconds for each event that is new.
+const wakePause = 50 * time.Millisecond
 
 // wakeJobs wakes jobs for which an event has come, while jobs wait for events.
 func (u *upkeep) wakeJobs(ctx context.Context, waiting <-chan struct{}, news News) {
@@ -86,23 +87,27 @@ func (u *upkeep) wakeJobs(ctx context.Context, waiting <-chan struct{}, news New
 	}
 }
 
-// followNews wakes jobs soon after each news of the log, until no job waits. Its errors are those of
-// upkeep, which makes the same look and reports them.
+// followNews wakes jobs soon after each news of the log, until no job waits. If another process was busy with that, its
+// look may have been too early for the news, so followNews looks again. Its errors are those of upkeep, which makes the
+// same look and reports them.
 func (u *upkeep) followNews(ctx context.Context, news News) {
 	arrived, end := news()
 	defer end()
+	again := false
 	for {
-		select {
-		case <-arrived:
-		case <-ctx.Done():
-			return
+		if !again {
+			select {
+			case <-arrived:
+			case <-ctx.Done():
+				return
+			}
 		}
-		began := time.Now()
 		t, err := pg.Value[tended](pg.Within(ctx, u.together), u.db, "tend", "select posthorn.tend_part('wake_jobs')")
 		if err != nil || !t.jobsWait() {
 			return
 		}
-		if !worker.Pause(ctx, max(wakePause, wakeShare*time.Since(began))) {
+		again = t.busy()
+		if !worker.Pause(ctx, wakePause) {
 			return
 		}
 	}

@@ -47,7 +47,7 @@ begin
       when 'fire_schedules' then n := posthorn.fire_schedules();
       when 'promote_jobs' then n := posthorn.promote_jobs();
       when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
-      when 'wake_jobs' then n := posthorn.wake_jobs_if_due();
+      when 'wake_jobs' then return jsonb_build_object(part, posthorn.wake_jobs_if_due());
       when 'settle_endings' then n := posthorn.settle_endings();
       when 'catch_up' then n := posthorn.catch_up();
       when 'expire_subscriptions' then n := posthorn.expire_subscriptions();

@@ -18,10 +18,10 @@ end $$;
 comment on function posthorn.wake_jobs() is
   'consumer: Wakes jobs for which an event has come, and returns how many; null: no job waits for an event.';
 
--- Does wake_jobs, unless another process has just done it, or it was slow a moment ago: dead rows make it so. Then
--- nobody looks for five times as long.
+-- Does wake_jobs, and returns what it returns. "busy": another process has just done it, or the last look was slow, because
+-- of dead rows for example; then nobody looks for five times as long.
 create or replace function posthorn.wake_jobs_if_due()
-returns bigint language plpgsql as $$
+returns jsonb language plpgsql as $$
 declare
   began constant timestamptz := clock_timestamp();
   now constant bigint := 1000 * extract(epoch from began);
@@ -31,14 +31,14 @@ declare
   pause bigint;
 begin
   if now < until and until < now + 10000 or began between last and last + interval '15 milliseconds' then
-    return 0;
+    return to_jsonb('busy'::text);
   end if;
   awake := posthorn.wake_jobs();
   pause := least(2000, 5 * 1000 * extract(epoch from clock_timestamp() - began));
-  if pause > 250 then
+  if pause > 100 then
     perform setval('posthorn.wake_jobs_from', now + pause);
   end if;
-  return awake;
+  return to_jsonb(awake);
 end $$;
 
 -- Deletes places up to one, but for those that another look has locked.

@@ -130,12 +130,15 @@ type JobStep struct {
 	EventKey  string `json:"event_key,omitempty"`
 }
 
-// AwaitedEvent returns the event that a wait has got, and 0 while it waits or if none came in time.
+// AwaitedEvent returns the event that a wait has got. It is 0 while the job waits, if no event
+// came in time, and for steps that are no waits: their results may have a field event_id too.
 func (s JobStep) AwaitedEvent() int64 {
 	var came struct {
 		ID int64 `json:"event_id"`
 	}
-	_ = json.Unmarshal(s.Result, &came) // the result of another step has another form
+	if s.EventType != "" {
+		_ = json.Unmarshal(s.Result, &came) // an event that has not come has no id
+	}
 	return came.ID
 }
 

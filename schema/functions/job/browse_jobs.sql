@@ -133,7 +133,7 @@ create or replace function posthorn.steer_jobs(
   last bigint default null,
   reason text default null,
   max_jobs int default 200,
-  jobs_after text default 'keep'
+  jobs_after text default null
 ) returns table (next bigint, jobs bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$

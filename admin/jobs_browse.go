@@ -38,8 +38,8 @@ func (a *Admin) BrowseJobs(ctx context.Context, f JobFilter, before int64) (jobs
 	return jobs, lookedTo, err
 }
 
-// JobCount is the number of jobs in a state: ready, later, held back, running, stalled,
-// failed or cancelled.
+// JobCount is the number of jobs in a state: ready, later, held back, blocked by other jobs,
+// running, stalled, failed or cancelled. Jobs that wait for an event are awaiting, and later.
 type JobCount struct {
 	State string `json:"state"`
 	Jobs  int64  `json:"jobs"`

@@ -108,8 +108,8 @@ end $$;
 comment on function posthorn.cancel_job(bigint, text, text, text) is
   'publisher: Ends a job that is not finished; a worker that has it is fenced out. jobs_after says what becomes of jobs that wait for it: keep, the default, cancel or fail. Called again, changes nothing else.';
 
--- Takes a pending job from where it waits; null if it is not there any more. Of a blocked job, the rows that say for whom
--- it waits stay.
+-- Takes a pending job from where it waits; null if it is not there any more. The rows of a blocked job in
+-- awaited_jobs stay.
 create or replace function posthorn.withdraw_job(o posthorn.enqueued_jobs)
 returns posthorn.running_jobs language plpgsql as $$
 declare
@@ -123,7 +123,7 @@ begin
   due := coalesce(tried.due_at, o.run_at);
   delete from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id;
   if not found then
-    -- The row of the first tag decides who has a job.
+    -- The transaction that deletes the row of the first tag has the job.
     delete from posthorn.ready_jobs r
     where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
     get diagnostics n = row_count;

@@ -204,8 +204,8 @@ begin
   return turns;
 end $$;
 
--- Takes a pending job with fair turns from where workers find it; false if it is not there. The row of its first tag
--- decides who has a job.
+-- Takes a pending job with fair turns from where workers find it; false if it is not there. The transaction that
+-- deletes the row of its first tag has the job.
 create or replace function posthorn.withdraw_fair_job(job_id bigint, labels text[], ns int)
 returns boolean language plpgsql as $$
 declare

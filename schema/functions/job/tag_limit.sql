@@ -16,7 +16,7 @@ returns setof posthorn.job_limits language sql stable as $$
   order by n desc
 $$;
 
--- The limits of a tag: a row as in job_limits, but with the tag itself and with what all rows that match it say together;
+-- The limits of a tag: a row as in job_limits, but with the tag itself and the limits of all rows that match it together;
 -- prefix is that of the most exact of these. Null if there is none. The settings of the functions that call it hold for
 -- it: its own would cost more than its work.
 create or replace function posthorn.tag_limit(ns int, label text)

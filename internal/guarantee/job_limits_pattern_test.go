@@ -208,6 +208,30 @@ func TestListOfPatterns(t *testing.T) {
 		[]string{"x:1", "x:2", "x:3", "x:91"})
 }
 
+// The tags in use under a pattern are those with jobs that run, are parked, are ready or have started; the tag that is the
+// prefix itself is one of them.
+func TestTagsInUseUnderAPattern(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x:*', 1, 3, '1 hour'), posthorn.set_job_limit('default', '*', 9)")
+	s.job("{x:parked}")
+	for _, tag := range []string{"x:", "x:runs", "x:started", "x", "y", "x:parked"} {
+		s.job("{" + tag + "}")
+		ids := s.claimJobs("w", "{"+tag+"}", 2)
+		if tag == "x:started" || tag == "x:parked" { // of which there is another
+			s.exec("select posthorn.complete_jobs('w', $1)", ids)
+		}
+	}
+	s.job("{x:ready}")
+	s.job("{}")
+	inUse := func(pattern, waiting string) []string {
+		return column[string](s, "select t.tag from posthorn.job_limits l, posthorn.limits_under(l, "+waiting+") t where l.tag = $1 order by 1", pattern)
+	}
+	equal(t, "that run or are parked", inUse("x:*", "false"), []string{"x:", "x:parked", "x:runs"})
+	equal(t, "all", inUse("x:*", "true"), []string{"x:", "x:parked", "x:ready", "x:runs", "x:started"})
+	equal(t, "under the pattern of all tags", inUse("*", "true"), []string{"x", "y"})
+}
+
 // However many workers claim and complete concurrently, never more jobs of a tag run than
 // its pattern allows, and in the end all have run.
 func TestNoMoreJobsRunThanAPatternAllows(t *testing.T) {

@@ -23,6 +23,7 @@ type Example struct {
 	Language string // sh, sql, go or js
 	Text     string
 	Needs    Needs
+	Output   string // the block of text right under the example, see [CheckOutput]; "" if there is none
 }
 
 // Needs are the rights that a guide names for an example: [Owner], or roles of Posthorn
@@ -59,8 +60,13 @@ func Examples(t testing.TB, page string) []Example {
 
 func read(text string) (examples []Example, err error) {
 	named := []Needs{""} // by level of heading
-	for _, match := range part.FindAllStringSubmatch(text, -1) {
+	end := -1            // of the last example
+	for _, at := range part.FindAllStringSubmatchIndex(text, -1) {
+		match := groups(text, at)
 		language, code, command, heading, said := match[1], match[2], match[3], match[4], match[5]
+		if language == "text" && at[0] == end+1 {
+			examples[len(examples)-1].Output = code
+		}
 		switch level := len(heading); {
 		case level > 0:
 			for len(named) <= level {
@@ -79,14 +85,26 @@ func read(text string) (examples []Example, err error) {
 			if !slices.Contains([]string{"sh", "sql", "go", "js"}, language) {
 				continue
 			}
-			example := Example{language, code, named[len(named)-1]}
+			example := Example{Language: language, Text: code, Needs: named[len(named)-1]}
 			if example.Needs == "" {
 				return nil, fmt.Errorf("no sentence says what this example needs:\n%s", code)
 			}
-			examples = append(examples, example)
+			examples, end = append(examples, example), at[1]
 		}
 	}
 	return examples, nil
+}
+
+// groups are the texts of a match.
+func groups(text string, at []int) (all []string) {
+	for i := 0; i < len(at); i += 2 {
+		if at[i] < 0 {
+			all = append(all, "")
+		} else {
+			all = append(all, text[at[i]:at[i+1]])
+		}
+	}
+	return all
 }
 
 func needs(said string) (Needs, error) {

@@ -47,6 +47,6 @@ lint: ## checks style, error handling and the direction of imports
 	go vet ./...
 	go run $(LINTER) run ./...
 
-generate: ## writes all files that tests compare with: schema/revision, docs/sql.md, docs/reference.md, the index of decisions, deploy, help, OpenAPI, docs/llms.txt
-	go generate ./schema ./internal/dashboard ./op ./server ./cmd/posthorn ./internal/llms
+generate: ## writes all files that tests compare with: schema/revision, docs/sql.md, docs/reference.md, the index of decisions, deploy, help, OpenAPI, docs/llms.txt, the exported names
+	go generate ./schema ./internal/dashboard ./op ./server ./cmd/posthorn ./internal/llms ./internal/surface
 	go test -count 1 -run "^TestDecisionsAreListed$$" . -update

@@ -18,11 +18,12 @@ import (
 	"github.com/posthorn/posthorn/internal/test/await"
 )
 
-// Example is a block of a guide, or an indented command.
+// Example is a block of a guide, an indented command, or a row of a table, see [Rows].
 type Example struct {
-	Language string // sh, sql, go or js
+	Language string // sh, sql, go, js or row
 	Text     string
 	Needs    Needs
+	Section  string // the heading of the second level above it; only of rows
 }
 
 // Needs are the rights that a guide names for an example: [Owner], or roles of Posthorn
@@ -33,8 +34,10 @@ type Needs string
 const Owner Needs = "owner"
 
 var (
-	// part is a block of code, an indented command, a heading or a sentence about rights.
-	part     = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$|^ {4}(posthorn [^\n]*)$|^(#+) [^\n]*$|The examples need (.*?)\\.\\s")
+	// part is a block of code, an indented command, a heading, a row of three cells of which the
+	// second is code, or a sentence about rights.
+	part = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$|^ {4}(posthorn [^\n]*)$|^(#+) ([^\n]*)$|" +
+		"^\\|[^|\n]*\\| `([^`\n]+)` \\|[^|\n]*\\|$|The examples need (.*?)\\.\\s")
 	sentence = regexp.MustCompile("^(?:a server with )?the (?:" +
 		"\\[role\\]\\((?:docs/)?operations\\.md#roles\\) (`posthorn_[a-z]+`)|" +
 		"\\[roles\\]\\((?:docs/)?operations\\.md#roles\\) (`posthorn_[a-z]+`) and (`posthorn_[a-z]+`))" +
@@ -54,13 +57,28 @@ func Examples(t testing.TB, page string) []Example {
 	if err != nil {
 		t.Fatalf("%s: %v", page, err)
 	}
-	return examples
+	return slices.DeleteFunc(examples, func(e Example) bool { return e.Language == "row" })
+}
+
+// Rows returns the rows of a page's tables that have three cells, of which the second is a
+// statement, request or command. Rights are named as for [Examples].
+func Rows(t testing.TB, page string) []Example {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples, err := read(string(text))
+	if err != nil {
+		t.Fatalf("%s: %v", page, err)
+	}
+	return slices.DeleteFunc(examples, func(e Example) bool { return e.Language != "row" })
 }
 
 func read(text string) (examples []Example, err error) {
-	named := []Needs{""} // by level of heading
+	named, section := []Needs{""}, "" // named is by level of heading
 	for _, match := range part.FindAllStringSubmatch(text, -1) {
-		language, code, command, heading, said := match[1], match[2], match[3], match[4], match[5]
+		language, code, command, heading, row, said := match[1], match[2], match[3], match[4], match[6], match[7]
 		switch level := len(heading); {
 		case level > 0:
 			for len(named) <= level {
@@ -68,10 +86,15 @@ func read(text string) (examples []Example, err error) {
 			}
 			named = named[:level+1]
 			named[level] = named[level-1]
+			if level == 2 {
+				section = match[5]
+			}
 		case said != "":
 			if named[len(named)-1], err = needs(said); err != nil {
 				return nil, err
 			}
+		case row != "":
+			examples = append(examples, Example{"row", row, named[len(named)-1], section})
 		default:
 			if command != "" {
 				language, code = "sh", command+"\n"
@@ -79,7 +102,7 @@ func read(text string) (examples []Example, err error) {
 			if !slices.Contains([]string{"sh", "sql", "go", "js"}, language) {
 				continue
 			}
-			example := Example{language, code, named[len(named)-1]}
+			example := Example{Language: language, Text: code, Needs: named[len(named)-1]}
 			if example.Needs == "" {
 				return nil, fmt.Errorf("no sentence says what this example needs:\n%s", code)
 			}

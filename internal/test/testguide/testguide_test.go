@@ -14,7 +14,8 @@ func TestMain(m *testing.M) { posthorntest.Main(m) }
 
 const page = "# A\n\nThe examples need the\n[role](operations.md#roles) `posthorn_consumer`.\n\n```sql\none\n```\n\n```\nnone\n```\n" +
 	"## B\n\n    posthorn two\n\n### C\n\nThe examples need the owner of the schema. Other words.\n\n```sh\nthree\n```\n### D\n```go\nfour\n```\n" +
-	"## E\n\nThe examples need a server with the [roles](operations.md#roles) `posthorn_consumer` and `posthorn_publisher`, and `create on database`.\n\n```js\nfive\n```\n"
+	"## E\n\nThe examples need a server with the [roles](operations.md#roles) `posthorn_consumer` and `posthorn_publisher`, and `create on database`.\n\n```js\nfive\n```\n" +
+	"| there | here | why |\n|---|---|---|\n| `6` | `select six()` | |\n| 7 | [seven](c.md) | |\n"
 
 // A sentence holds under its heading, and the next one under the same heading replaces it.
 func TestWhereASentenceHolds(t *testing.T) {
@@ -24,11 +25,12 @@ func TestWhereASentenceHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Example{
-		{"sql", "one\n", "posthorn_consumer"},
-		{"sh", "posthorn two\n", "posthorn_consumer"},
-		{"sh", "three\n", Owner},
-		{"go", "four\n", "posthorn_consumer"},
-		{"js", "five\n", "posthorn_consumer,posthorn_publisher,create on database"},
+		{"sql", "one\n", "posthorn_consumer", ""},
+		{"sh", "posthorn two\n", "posthorn_consumer", ""},
+		{"sh", "three\n", Owner, ""},
+		{"go", "four\n", "posthorn_consumer", ""},
+		{"js", "five\n", "posthorn_consumer,posthorn_publisher,create on database", ""},
+		{"row", "select six()", "posthorn_consumer,posthorn_publisher,create on database", "E"},
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("examples (-want +got):\n%s", diff)

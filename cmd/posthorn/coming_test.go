@@ -71,8 +71,8 @@ func TestComingFromHasNoOtherRows(t *testing.T) {
 	}
 }
 
-// answers runs the statement of a row, which must change or return a row. Neither false nor
-// null may be its first answer.
+// answers runs the statement of a row, which must change or return a row. The first value must
+// not be false or null, nor a single value 0.
 func (g *guide) answers(row testguide.Example) {
 	g.Helper()
 	g.user.With(row.Needs)
@@ -86,7 +86,7 @@ func (g *guide) answers(row testguide.Example) {
 		if err != nil {
 			g.Fatalf("%s\n%v", row.Text, err)
 		}
-		if values[0] == nil || values[0] == false {
+		if values[0] == nil || values[0] == false || len(values) == 1 && values[0] == int64(0) {
 			g.Errorf("%s\nanswers %v", row.Text, values[0])
 		}
 	}

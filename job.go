@@ -132,7 +132,7 @@ type Job struct {
 	MaxRetries  int
 	RunAt       time.Time
 	CreatedAt   time.Time
-	// LastProgress is what an earlier attempt gave [Job.Progress] last: nil if none did.
+	// LastProgress is the last value that an earlier attempt gave [Job.Progress]; nil if there is none.
 	LastProgress json.RawMessage
 
 	attempt attempt
@@ -209,7 +209,7 @@ func (j Job) Complete(ctx context.Context, tx DB) error {
 }
 
 // Step makes a step of a job, unless it is saved. The first attempt that gets there calls the
-// function, and saves what it returns: any value that encodes as JSON, up to 64 KiB. Later attempts
+// function, and saves its result: any value that encodes as JSON, up to 64 KiB. Later attempts
 // get that value, and do not call the function. If the function fails, nothing is saved, and Step
 // returns its error.
 //
@@ -218,7 +218,7 @@ func (j Job) Complete(ctx context.Context, tx DB) error {
 // repeat an effect at once, do so within its step.
 //
 // Nothing is replayed: a handler runs again from its beginning, and leaves out the steps that are
-// saved. So what it does between steps may depend on the time, on chance, and on a new version of
+// saved. So its code between steps may depend on the time, on chance, and on a new version of
 // its program.
 func Step[T any](ctx context.Context, job Job, name string, f func(ctx context.Context) (T, error)) (T, error) {
 	return step[T](job, name, func() (json.RawMessage, error) {

@@ -101,7 +101,17 @@ func TestDoctorFinds(t *testing.T) {
 		"beside a paused backlog": {"jobs", admin.OK, "1 job waits for a worker, the oldest for ", []string{
 			manyDue, "select posthorn.enqueue('default', 'a', tags => '{x}')", "select posthorn.pause_job_tag('default', 'many')",
 		}},
-		"stalled":   {"jobs", admin.Warn, "1 job in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
+		"stalled": {"jobs", admin.Warn, "1 job in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
+		"behind a failed job": {"jobs", admin.Warn, "3 jobs in namespace default wait behind jobs that failed, or were cancelled or deleted; the first of these is job 1, which is FAILED", []string{
+			chain, "select posthorn.claim_jobs('default', 'w', '{x}')", "select posthorn.fail_job(1, 'w', permanent => true)",
+		}},
+		"behind a cancelled job": {"jobs", admin.Warn, "2 jobs in namespace default wait behind jobs that failed, or were cancelled or deleted; the first of these is job 2, which is CANCELLED", []string{
+			chain, "select posthorn.cancel_job(2)",
+		}},
+		"behind a deleted job": {"jobs", admin.Warn, "1 job in namespace default waits behind jobs that failed, or were cancelled or deleted; the first of these is job 3, which is DELETED", []string{
+			chain, "alter table posthorn.enqueued_jobs disable trigger all", "delete from posthorn.enqueued_jobs where id = 3",
+		}},
+		"in order":  {"jobs", admin.OK, "1 job waits for a worker", []string{chain}},
 		"no keeper": {"confidential streams", admin.Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
 		"no seal key": {"confidential streams", admin.Warn, "the keeper of --seal-key, which stream patients of namespace default needs, is not configured here", []string{
 			"select posthorn.set_stream_policy('default', 'patients', 'confidential')",
@@ -161,6 +171,7 @@ func TestDoctorFinds(t *testing.T) {
 
 const (
 	manyDue        = "select posthorn.enqueue_batch('default', array_fill('a'::text, '{10001}'), array_fill('{}'::json, '{10001}'), array_fill('{many}'::text, '{10001}'))"
+	chain          = "select posthorn.enqueue('default', 'a', tags => '{x}', after => case when i > 1 then array[i - 1] else '{}' end) from generate_series(1, 4) i"
 	longDue        = "select posthorn.enqueue('default', 'a', tags => '{x,y}', run_at => posthorn.now() - interval '3 hours') from generate_series(1, 2)"
 	confide        = "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'vault', dek_rotation_days => 7)"
 	later          = "create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '2 hours'"

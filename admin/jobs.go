@@ -130,12 +130,15 @@ type JobStep struct {
 	EventKey  string `json:"event_key,omitempty"`
 }
 
-// AwaitedEvent returns the event that a wait has got, and 0 while it waits or if none came in time.
+// AwaitedEvent returns the event that a wait has got. It is 0 while the job waits, if no event
+// came in time, and for steps that are no waits: their results may have a field event_id too.
 func (s JobStep) AwaitedEvent() int64 {
 	var came struct {
 		ID int64 `json:"event_id"`
 	}
-	_ = json.Unmarshal(s.Result, &came) // the result of another step has another form
+	if s.EventType != "" {
+		_ = json.Unmarshal(s.Result, &came) // an event that has not come has no id
+	}
 	return came.ID
 }
 
@@ -192,16 +195,18 @@ func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
 // job ends within seconds, and reports of the worker are refused. Jobs that wait for it
 // stay as they are, see [Admin.CancelJobAnd]. Cancelling again changes nothing.
 func (a *Admin) CancelJob(ctx context.Context, id int64, reason string) error {
-	return a.change(ctx, noStream, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
-		id, pg.Optional(pg.Storable(reason)), a.namespace)
+	return a.CancelJobAnd(ctx, id, reason, "")
 }
 
 // CancelJobAnd is [Admin.CancelJob], and says what becomes of the jobs that wait for the
-// job, and of those behind them: "keep", "cancel" or "fail".
+// job, and of those behind them: "keep", which is also meant by "", "cancel" or "fail".
 func (a *Admin) CancelJobAnd(ctx context.Context, id int64, reason, jobsAfter string) error {
-	jobsAfter = cmp.Or(jobsAfter, "keep")
-	return a.change(ctx, noStream, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason, "jobs_after": jobsAfter}},
-		"select posthorn.cancel_job($1::bigint, $2::text, $3::text, $4::text)", id, pg.Optional(pg.Storable(reason)), a.namespace, jobsAfter)
+	detail := struct {
+		Reason    string `json:"reason"`
+		JobsAfter string `json:"jobs_after,omitempty"`
+	}{reason, jobsAfter}
+	return a.change(ctx, noStream, entry{"cancel-job", strconv.FormatInt(id, 10), detail}, "select posthorn.cancel_job($1::bigint, $2::text, $3::text, $4::text)",
+		id, pg.Optional(pg.Storable(reason)), a.namespace, pg.Optional(jobsAfter))
 }
 
 // JobChange has the new values of a pending job. Its zero fields change nothing.

@@ -38,8 +38,8 @@ func (a *Admin) BrowseJobs(ctx context.Context, f JobFilter, before int64) (jobs
 	return jobs, lookedTo, err
 }
 
-// JobCount is the number of jobs in a state: ready, later, held back, running, stalled,
-// failed or cancelled.
+// JobCount is the number of jobs in a state: ready, later, held back, blocked by other jobs,
+// running, stalled, failed or cancelled. Jobs that wait for an event are awaiting, and later.
 type JobCount struct {
 	State string `json:"state"`
 	Jobs  int64  `json:"jobs"`
@@ -69,27 +69,28 @@ func (a *Admin) CountJobsToSteer(ctx context.Context, f JobFilter) (n int64, mor
 // their number. Jobs that were enqueued after the call has begun are left alone. Many jobs are
 // changed in several transactions: after an error some have been changed.
 func (a *Admin) RetryJobs(ctx context.Context, f JobFilter, reason string) (int64, error) {
-	return a.steerAll(ctx, entry{"retry-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, reason, keepJobsAfter)
+	return a.steerAll(ctx, entry{"retry-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, reason, "")
 }
 
 // CancelJobs ends all jobs of a status and tags, see [Admin.RetryJobs] and [Admin.CancelJob].
 func (a *Admin) CancelJobs(ctx context.Context, f JobFilter, reason string) (int64, error) {
-	return a.CancelJobsAnd(ctx, f, reason, keepJobsAfter)
+	return a.CancelJobsAnd(ctx, f, reason, "")
 }
 
 // CancelJobsAnd is [Admin.CancelJobs], and says what becomes of the jobs that wait for those, as
 // [Admin.CancelJobAnd] does.
 func (a *Admin) CancelJobsAnd(ctx context.Context, f JobFilter, reason, jobsAfter string) (int64, error) {
-	return a.steerAll(ctx, entry{"cancel-jobs", f.Status, map[string]any{"tags": f.Tags, "jobs_after": jobsAfter}}, f, reason, jobsAfter)
+	detail := map[string]any{"tags": f.Tags}
+	if jobsAfter != "" {
+		detail["jobs_after"] = jobsAfter
+	}
+	return a.steerAll(ctx, entry{"cancel-jobs", f.Status, detail}, f, reason, jobsAfter)
 }
 
 // DeleteJobs deletes all jobs of a status and tags, see [Admin.RetryJobs] and [Admin.DeleteJob].
 func (a *Admin) DeleteJobs(ctx context.Context, f JobFilter) (int64, error) {
-	return a.steerAll(ctx, entry{"delete-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, "", keepJobsAfter)
+	return a.steerAll(ctx, entry{"delete-jobs", f.Status, map[string]any{"tags": f.Tags}}, f, "", "")
 }
-
-// keepJobsAfter leaves jobs alone that wait for another one which is cancelled.
-const keepJobsAfter = "keep"
 
 // steerAll does an action to all jobs of a status and tags, part by part. The audit log has
 // one entry for all parts.
@@ -119,7 +120,7 @@ func (a *Admin) steerAll(ctx context.Context, e entry, f JobFilter, reason, jobs
 	}
 	for after := int64(0); ; {
 		var next, n int64
-		next, n, err = a.steer(ctx, strings.TrimSuffix(e.name, "-jobs"), f, after, last, reason, jobsAfter)
+		next, n, err = a.SteerJobs(ctx, strings.TrimSuffix(e.name, "-jobs"), f, after, last, reason, jobsAfter)
 		if jobs += n; err != nil || next == 0 {
 			return jobs, err
 		}
@@ -137,19 +138,15 @@ func reasonOf(err error) string {
 
 // SteerJobs retries, cancels or deletes the next jobs of a status and tags with numbers
 // from after to last. It returns the number after which the next call goes on, 0 at the
-// end, and how many jobs it has changed.
-func (a *Admin) SteerJobs(ctx context.Context, action string, f JobFilter, after, last int64, reason string) (next, jobs int64, err error) {
-	return a.steer(ctx, action, f, after, last, reason, keepJobsAfter)
-}
-
-func (a *Admin) steer(ctx context.Context, action string, f JobFilter, after, last int64, reason, jobsAfter string) (next, jobs int64, err error) {
+// end, and how many jobs it has changed. jobsAfter is as for [Admin.CancelJobsAnd].
+func (a *Admin) SteerJobs(ctx context.Context, action string, f JobFilter, after, last int64, reason, jobsAfter string) (next, jobs int64, err error) {
 	type part struct {
 		Next *int64 `db:"next"`
 		Jobs int64  `db:"jobs"`
 	}
 	jobs, err = a.recorded(ctx, noStream, entry{action + "-jobs", f.Status, map[string]any{"tags": f.Tags}}, func(db DB) (int64, error) {
 		found, err := rows[part](ctx, db, action+" jobs", "select * from posthorn.steer_jobs($1::text, $2::text, $3::text, $4::text[], $5::bigint, $6::bigint, $7::text, jobs_after => $8::text)",
-			a.namespace, action, strings.ToUpper(f.Status), list(f.Tags), after, last, pg.Optional(pg.Storable(reason)), jobsAfter)
+			a.namespace, action, strings.ToUpper(f.Status), list(f.Tags), after, last, pg.Optional(pg.Storable(reason)), pg.Optional(jobsAfter))
 		if err != nil {
 			return 0, err
 		}

@@ -18,7 +18,7 @@ func TestSteerJobs(t *testing.T) {
 	steer := func(action, status, tag string, last int64) {
 		t.Helper()
 		for after := int64(0); ; {
-			next, _, err := w.Admin().SteerJobs(t.Context(), action, admin.JobFilter{Status: status, Tags: []string{tag}}, after, last, "test")
+			next, _, err := w.Admin().SteerJobs(t.Context(), action, admin.JobFilter{Status: status, Tags: []string{tag}}, after, last, "test", "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -37,7 +37,9 @@ type Summary struct {
 	NextDelayedAt    time.Time `json:"next_delayed_at"`
 	JobsReady        int64     `json:"jobs_ready"`
 	JobsReadySince   time.Time `json:"jobs_ready_since"`
-	JobsWaiting      int64     `json:"jobs_waiting"` // for their time
+	JobsWaiting      int64     `json:"jobs_waiting"`  // for their time
+	JobsBlocked      int64     `json:"jobs_blocked"`  // until other jobs are completed
+	JobsAwaiting     int64     `json:"jobs_awaiting"` // of those that wait for their time: for an event, until then
 	JobsRunning      int64     `json:"jobs_running"`
 	JobsStalled      int64     `json:"jobs_stalled"`
 	Schedules        int64     `json:"schedules"`

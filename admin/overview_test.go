@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -134,16 +135,24 @@ func TestSummary(t *testing.T) {
 		"select posthorn.define_group('default', 'g')", "select posthorn.publish('default', 'e')",
 		"select posthorn.enqueue('default', 'a', tags => '{x,y}')", "select posthorn.enqueue('default', 'b', run_at => now() + '1 day')",
 		"select posthorn.schedule('default', 'nightly', '@daily', 'e')", "select posthorn.register_node('default', 'node')",
-		"select posthorn.publish('default', 'e', deliver_at => now() + '1 hour')",
+		"select posthorn.publish('default', 'e', deliver_at => now() + '1 hour')", "select posthorn.enqueue('default', 'after b', after => '{2}')",
+		"select posthorn.enqueue('default', 'waits for a payment', tags => '{order}')", "select posthorn.claim_jobs('default', 'w', '{order}')",
+		"select posthorn.await_event(4, 'w', 'wait', 'paid', '9', '1 day')",
 	} {
 		if _, err := ph.Pool().Exec(ctx, sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
 	s, err := a.Summary(ctx)
-	if err != nil || s.LastEvent != 1 || s.Groups != 1 || s.Streams != 1 || s.JobsReady != 1 || s.JobsWaiting != 1 || s.Schedules != 1 ||
+	if err != nil || s.LastEvent != 1 || s.Groups != 1 || s.Streams != 1 || s.JobsReady != 1 || s.JobsWaiting != 2 || s.JobsBlocked != 1 || s.JobsAwaiting != 1 || s.Schedules != 1 ||
 		s.NextSchedule != "nightly" || s.Nodes != 1 || s.Delayed != 1 {
 		t.Errorf("%+v, %v", s, err)
+	}
+	counts, err := a.JobCounts(ctx, 10)
+	for _, want := range []admin.JobCount{{State: "ready", Jobs: 2}, {State: "later", Jobs: 2}, {State: "blocked", Jobs: 1}, {State: "awaiting", Jobs: 1}, {State: "running"}, {State: "stalled"}} {
+		if !slices.Contains(counts, want) { // a job is ready under each of its tags
+			t.Errorf("the counts %+v, %v lack %+v", counts, err, want)
+		}
 	}
 	since := s.JobsReadySince
 	for _, sql := range []string{

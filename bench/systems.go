@@ -31,6 +31,7 @@ type jobSystem struct {
 // processes.
 const (
 	jobsSystem     = "posthorn"
+	laterSystem    = "later"   // jobs that complete after their handlers, many at once
 	batchesSystem  = "batches" // jobs, many in a transaction
 	eventsSystem   = "events"
 	plainSystem    = "events by SQL" // events that are published by plain SQL
@@ -42,7 +43,7 @@ const (
 
 // systemNames are the names of the systems for readers.
 var systemNames = map[string]string{
-	jobsSystem: "Posthorn", batchesSystem: "Posthorn, WorkBatchTx", eventsSystem: "Posthorn, events", plainSystem: "Posthorn, events by SQL",
+	jobsSystem: "Posthorn", laterSystem: "Posthorn, completed later", batchesSystem: "Posthorn, WorkBatchTx", eventsSystem: "Posthorn, events", plainSystem: "Posthorn, events by SQL",
 	graphileSystem: "graphile-worker", riverSystem: "River", pgbossSystem: "pg-boss", pgqSystem: "PgQ",
 }
 

@@ -28,7 +28,7 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 		w.client.Close()
 	}
 	config := posthorn.Config{DatabaseURL: w.config.URL, MaxConns: w.config.Connections, Logger: quiet}
-	if w.config.System != jobsSystem {
+	if w.config.System != jobsSystem && w.config.System != laterSystem {
 		config.MaxConns *= 2 // half of them are for the transactions of handlers
 	}
 	if w.client, err = posthorn.Open(ctx, config); err != nil {
@@ -40,6 +40,9 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 	switch w.config.System {
 	case jobsSystem:
 		w.client.Work([]string{jobTag}, working, w.job)
+		return nil
+	case laterSystem:
+		w.client.Work([]string{jobTag}, working, w.jobAlone)
 		return nil
 	case batchesSystem:
 		w.client.WorkBatchTx([]string{jobTag}, working, w.batchTx)
@@ -76,6 +79,15 @@ func (w *posthornWorker) job(ctx context.Context, job posthorn.Job) error {
 		}
 		return job.Complete(ctx, tx)
 	})
+	if err == nil {
+		w.done.Add(1)
+	}
+	return err
+}
+
+// jobAlone writes the effect of a job in a transaction of its own: its end is recorded later, with those of others.
+func (w *posthornWorker) jobAlone(ctx context.Context, job posthorn.Job) error {
+	_, err := w.client.Pool().Exec(ctx, effectSQL, job.ID, job.Payload)
 	if err == nil {
 		w.done.Add(1)
 	}

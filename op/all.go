@@ -16,7 +16,7 @@ func All() []Any {
 		RecoverDeadLetters.Many(), RecoverDeadLetters.Single(), PurgeDeadLetters.Many(), PurgeDeadLetters.Single(),
 		RedriveEditedDeadLetter,
 		ListJobs, GetJob, ListJobSteps, ListJobWaits, ChangeJob,
-		RetryJobs.Many(), RetryJobs.Single(), CancelJobs.Many(), CancelJobs.Single(), DeleteJobs.Many(), DeleteJobs.Single(),
+		RetryJobs.Many(), RetryJobs.Single(), CancelJobs.Many(), CancelJob, DeleteJobs.Many(), DeleteJobs.Single(),
 		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag,
 		ListNamespaces, DefineNamespace,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,

@@ -139,7 +139,7 @@ type CancelJobsInput struct {
 	Namespace
 	Body struct {
 		JobsAndReason
-		JobsAfter string `json:"jobs_after,omitempty" flag:"jobs-after" page:"-" enum:"keep,cancel,fail" doc:"What becomes of the jobs that wait for them, and of those behind: they stay as they are, or end. Default: keep"`
+		JobsAfter string `json:"jobs_after,omitempty" flag:"jobs-after" enum:"keep,cancel,fail" doc:"What becomes of the jobs that wait for them, and of those behind: they stay as they are, or end. Default: keep"`
 	}
 }
 
@@ -194,11 +194,27 @@ var CancelJobs = JobAction[CancelJobsInput, *CancelJobsInput]{
 	More:        "Workers that have one of them lose it. Cancelled jobs can be seen until retention drops them.",
 	Examples:    "posthorn jobs cancel 7 --reason 'order was withdrawn'\nposthorn jobs cancel --status pending --tag report --yes",
 	Do: func(a *admin.Admin, ctx context.Context, f admin.JobFilter, in *CancelJobsInput) (int64, error) {
-		return a.CancelJobsAnd(ctx, f, in.Body.Reason, cmp.Or(in.Body.JobsAfter, "keep"))
+		return a.CancelJobsAnd(ctx, f, in.Body.Reason, in.Body.JobsAfter)
 	},
 	DoOne: func(a *admin.Admin, ctx context.Context, id int64, in *CancelJobsInput) error {
-		return a.CancelJobAnd(ctx, id, in.Body.Reason, cmp.Or(in.Body.JobsAfter, "keep"))
+		return a.CancelJobAnd(ctx, id, in.Body.Reason, in.Body.JobsAfter)
 	},
+}
+
+// CancelJobInput names a job, and says what becomes of those that wait for it.
+type CancelJobInput struct {
+	ByID
+	Reason    string `query:"reason" maxLength:"1000" doc:"Recorded in the log of the job" example:"order_withdrawn"`
+	JobsAfter string `query:"jobs_after" enum:"keep,cancel,fail" doc:"What becomes of the jobs that wait for it, and of those behind them: they stay as they are, or end. Default: keep"`
+}
+
+// CancelJob is [CancelJobs] of one job.
+var CancelJob = Op[CancelJobInput, None]{
+	About: CancelJobs.about(),
+	Call: func(ctx context.Context, a *admin.Admin, in *CancelJobInput) (None, error) {
+		return None{}, a.CancelJobAnd(ctx, in.ID, in.Reason, in.JobsAfter)
+	},
+	Done: func(in *CancelJobInput, _ None) string { return fmt.Sprintf(CancelJobs.OneSentence, in.ID) },
 }
 
 var DeleteJobs = JobAction[JobsInput, *JobsInput]{
@@ -247,12 +263,19 @@ func (j JobAction[In, S]) Many() Op[In, int64] {
 	}
 }
 
-// Single is the operation on one job.
-func (j JobAction[In, S]) Single() Op[ByID, None] {
+// about describes the operation on one job.
+func (j JobAction[In, S]) about() About {
 	about := j.One
 	about.Topic, about.Path = jobs, cmp.Or(about.Path, "/events/{id}/"+about.Verb)
 	about.Command = "jobs " + j.Verb + " ID"
-	about.ByHand = map[Face]string{HTTP: jobRoute, Command: "it is the command for many", Page: "it calls the route"}
+	about.ByHand = map[Face]string{HTTP: jobRoute, Command: "it is the command for many"}
+	return about
+}
+
+// Single is the operation on one job.
+func (j JobAction[In, S]) Single() Op[ByID, None] {
+	about := j.about()
+	about.ByHand[Page] = "it calls the route"
 	return Op[ByID, None]{
 		About: about,
 		Call: func(ctx context.Context, a *admin.Admin, in *ByID) (None, error) {

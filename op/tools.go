@@ -1,13 +1,18 @@
 package op
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // Tool describes an operation to programs that choose operations by their texts, such as
@@ -40,18 +45,102 @@ type Schema struct {
 func Tools() []Tool {
 	var all []Tool
 	for _, o := range All() {
-		d, fields := o.Describe(), Fields(o.New())
+		d := o.Describe()
 		t := Tool{Name: d.Name, Description: d.Does + ". " + d.More, Scope: d.Scope, Changes: o.Changes(), Asks: o.Asks()}
 		if d.Without[HTTP] == "" {
 			t.Call = d.Method + " " + d.Path
 		}
-		if d.Method == http.MethodGet { // a filter may have fields for programs alone
-			fields = slices.DeleteFunc(fields, func(f Field) bool { return !f.Query && !f.Path })
-		}
-		t.Input = objectOf(fields)
+		t.Input = objectOf(toolFields(o, o.New()))
 		all = append(all, t)
 	}
 	return all
+}
+
+// toolFields returns the fields of an input that a tool has: a filter may have fields for programs alone.
+func toolFields(o Any, in any) []Field {
+	fields := Fields(in)
+	if o.Describe().Method == http.MethodGet {
+		fields = slices.DeleteFunc(fields, func(f Field) bool { return !f.Query && !f.Path })
+	}
+	return fields
+}
+
+// ReadTool sets an input to values of JSON, by the names that the tool has for them. It refuses values that the schema
+// of the tool does not allow.
+func ReadTool(o Any, in any, values map[string]json.RawMessage) error {
+	fields := toolFields(o, in)
+	for name := range values {
+		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name }) {
+			return pg.Invalid(o.Describe().Name+" has no input "+name, "Its inputs are in its schema.")
+		}
+	}
+	for _, f := range fields {
+		if err := f.read(values[f.Name]); err != nil {
+			return err
+		}
+	}
+	if checked, ok := in.(interface{ Check() error }); ok {
+		return checked.Check()
+	}
+	return nil
+}
+
+// read sets the field to a value of JSON, or to its default if there is none.
+func (f Field) read(value json.RawMessage) error {
+	if len(value) == 0 || string(value) == "null" {
+		if f.Needed {
+			return pg.Invalid(f.Name+" is missing", f.Doc+".")
+		}
+		if text := f.tag.Get("default"); text != "" {
+			return f.Set(text)
+		}
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	if err := d.Decode(f.Value.Addr().Interface()); err != nil {
+		return pg.Invalid(f.Name+" is not valid: "+plainJSON(err), f.Doc+".")
+	}
+	if err := f.allowed(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// allowed refuses a value that is none of the enum, or a number outside of its limits.
+func (f Field) allowed() error {
+	switch v := reflect.Indirect(f.Value).Interface().(type) {
+	case string:
+		return f.listed(v)
+	case []string:
+		for _, word := range v {
+			if err := f.listed(word); err != nil {
+				return err
+			}
+		}
+	case int, int64:
+		n := reflect.Indirect(f.Value).Int()
+		least, most := limit(f.tag.Get("minimum")), limit(f.tag.Get("maximum"))
+		if least != nil && n < *least || most != nil && n > *most {
+			return pg.Invalid(fmt.Sprintf("%s is out of range: %d", f.Name, n), f.Doc+".")
+		}
+	}
+	return nil
+}
+
+func (f Field) listed(word string) error {
+	if f.Enum != nil && !slices.Contains(f.Enum, word) {
+		return pg.Invalid(fmt.Sprintf("%s is not %s", f.Name, word), "It is one of "+strings.Join(f.Enum, ", ")+".")
+	}
+	return nil
+}
+
+// plainJSON is an error of encoding/json without names of Go.
+func plainJSON(err error) string {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return "a " + wrong.Value + " does not fit"
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 func objectOf(fields []Field) Schema {

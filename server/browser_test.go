@@ -66,6 +66,7 @@ var walks = map[string]func(p *person){
 	"edit a dead letter":       walkEditDeadLetter,
 	"discard and recover":      walkDiscard,
 	"jobs":                     walkJobs,
+	"jobs after jobs":          walkJobsAfter,
 	"retry all jobs":           walkRetryJobs,
 	"tags of jobs":             walkJobTags,
 	"streams":                  walkStreams,

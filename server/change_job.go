@@ -31,7 +31,7 @@ func (s *Server) jobsToChange() {
 	remove.status = http.StatusNoContent
 	register(s, remove, s.deleteJob)
 	register(s, routeOf(op.RetryJobs.Single()), s.resetJob)
-	register(s, routeOf(op.CancelJobs.Single()), s.cancelJob)
+	register(s, routeOf(op.CancelJob), s.cancelJob)
 }
 
 type snoozeBody struct {
@@ -107,13 +107,7 @@ func (s *Server) resetJob(ctx context.Context, c caller, input *changeJobInput) 
 	return s.changeJob(ctx, c, input, (*admin.Admin).ResetJob)
 }
 
-type cancelJobInput struct {
-	in.ByID
-	Reason    string `query:"reason" maxLength:"1000" doc:"Recorded in the log of the job" example:"order_withdrawn"`
-	JobsAfter string `query:"jobs_after" enum:"keep,cancel,fail" default:"keep" doc:"What becomes of the jobs that wait for it, and of those behind them: they stay as they are, or end"`
-}
-
-func (s *Server) cancelJob(ctx context.Context, c caller, input *cancelJobInput) (*bodyOf[jobView], error) {
+func (s *Server) cancelJob(ctx context.Context, c caller, input *op.CancelJobInput) (*bodyOf[jobView], error) {
 	return s.changeJob(ctx, c, &changeJobInput{input.ByID, input.Reason}, func(a *admin.Admin, ctx context.Context, id int64, reason string) error {
 		return a.CancelJobAnd(ctx, id, reason, input.JobsAfter)
 	})

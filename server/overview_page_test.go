@@ -37,6 +37,25 @@ func (s *served) aBadNight(t testing.TB) {
 	}
 }
 
+// The overview counts jobs that wait for others and for events, and says which of them go on only if somebody acts.
+func TestOverviewShowsJobsThatWait(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for _, sql := range []string{
+		`select posthorn.enqueue('default', 'pack', tags => '{box}', max_retries => 0)`,
+		`select posthorn.enqueue('default', 'send', after => '{1}')`,
+		`select posthorn.enqueue('default', 'bill', after => '{2}')`,
+		`select posthorn.enqueue('default', 'order', tags => '{order}')`,
+		`select posthorn.claim_jobs('default', 'w', '{order}')`,
+		`select posthorn.await_event(4, 'w', 'wait', 'paid', '9', '1 day')`,
+		`select posthorn.fail_job(j.id, 'w', 'no box') from posthorn.claim_jobs('default', 'w', '{box}') j`,
+	} {
+		s.exec(t, sql)
+	}
+	s.visit(t).get("/").wantPage(t, 200, "2 behind other jobs", "1 waiting for events", "2 jobs wait behind jobs that failed, or were cancelled or deleted; the first of these is job 1, which is FAILED",
+		"jobs show 1; retry that job, or cancel the jobs that wait for it")
+}
+
 var cardTitle = regexp.MustCompile(`<section class="finding[^>]*><p><strong>(.*?)</strong>`)
 
 // First comes what fails now, and of that the largest; what is alike is one card.

@@ -138,6 +138,35 @@ func TestServerWithoutKeeper(t *testing.T) {
 	}
 }
 
+// A sealed event for which a job waits is opened by a server with the keeper. Without the keeper the worker
+// asks again later; when the key is destroyed, the event comes as sealed.
+func TestAwaitedEventIsOpened(t *testing.T) {
+	t.Parallel()
+	s, without := serveSealed(t)
+	named := s.issue(t, "default", allScopes, "patients")
+	s.call(t, "POST", "/events", `{"title":"treat","tags":"x"}`, named).want(t, 201)
+	s.call(t, "POST", "/v1/events", `{"type":"diagnosed","key":"7","stream":"patients","payload":"`+marker+`"}`, named).want(t, 201)
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1", nil, named).want(t, 200)
+	const await = `{"worker_id":"w:1","name":"diagnosis","type":"diagnosed","key":"7","timeout":"1h"}`
+	without.call(t, "POST", "/events/1/await", await, named).wantProblem(t, 503, "confidential")
+	var got awaitedView
+	s.call(t, "POST", "/events/1/await", await, named).want(t, 200, &got)
+	if got.Event == nil || got.Event.Sealed || string(got.Event.Payload) != `"`+marker+`"` {
+		t.Errorf("it got %+v", got.Event)
+	}
+	if steps := s.call(t, "GET", "/events/1/steps", nil, named).want(t, 200); strings.Contains(steps.body, "posthorn_sealed") {
+		t.Errorf("steps: %s", steps.body)
+	}
+
+	s.exec(t, "select posthorn.shred_stream_keys('default', 'patients')")
+	s.call(t, "POST", "/v1/events", `{"type":"diagnosed","stream":"patients"}`, named).want(t, 201) // the old key is not cached any more
+	got = awaitedView{}
+	s.call(t, "POST", "/events/1/await", await, named).want(t, 200, &got)
+	if got.Event == nil || !got.Event.Sealed || string(got.Event.Payload) != "null" {
+		t.Errorf("without its key it got %+v", got.Event)
+	}
+}
+
 func text(id int64) string {
 	raw, _ := json.Marshal(id)
 	return string(raw)

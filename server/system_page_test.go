@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -70,6 +71,31 @@ func TestJobPages(t *testing.T) {
 	b.post(page, "/ui/default/job/cancel", url.Values{"id": {"1"}, "back": {"/ui/default/job?id=1"}}).wantPage(t, 200, "Job 1 is cancelled.", "CANCELLED")
 	b.post(page, "/ui/default/job/delete", url.Values{"id": {"1"}}).wantPage(t, 409, "job 1 is CANCELLED")
 	b.get("/ui/default/job?id=77").wantPage(t, 404, "job 77 does not exist")
+}
+
+// The page passes each choice for the jobs behind one that is cancelled, and for those behind many.
+func TestJobPageChoosesJobsAfter(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	for i, c := range []struct{ choice, status string }{{"", "PENDING"}, {"keep", "PENDING"}, {"cancel", "CANCELLED"}, {"fail", "FAILED"}} {
+		one, many := 4*i+1, 4*i+3
+		tag := "t" + strconv.Itoa(i)
+		for _, id := range []int{one, many} {
+			s.exec(t, "select posthorn.enqueue('default', 'first', tags => array[$1])", tag)
+			s.exec(t, "select posthorn.enqueue('default', 'second', tags => '{behind}', after => array[$1::bigint])", id)
+		}
+		b.get(fmt.Sprintf("/ui/default/job?id=%d", one)).wantPage(t, 200, "Cancel …")
+		ask := b.get(fmt.Sprintf("/ui/default/job/cancel?id=%d", one)).wantPage(t, 200, "<option>keep</option><option>cancel</option><option>fail</option>")
+		b.post(ask, "/ui/default/job/cancel", url.Values{"id": {strconv.Itoa(one)}, "jobs_after": {c.choice}}).
+			wantPage(t, 200, fmt.Sprintf("Job %d is cancelled.", one))
+		ask = b.get("/ui/default/jobs/cancel?status=PENDING&tag="+tag).wantPage(t, 200, "Cancel 1 job?", "<option>keep</option><option>cancel</option><option>fail</option>")
+		b.post(ask, "/ui/default/jobs/cancel", url.Values{"last": {ask.hidden(t, "last")}, "status": {"PENDING"}, "tag": {tag}, "jobs_after": {c.choice}})
+		s.await(t, "it is cancelled", fmt.Sprintf("select status = 'CANCELLED' from posthorn.jobs where id = %d", many))
+		for _, id := range []int64{int64(one) + 1, int64(many) + 1} {
+			equal(t, fmt.Sprintf("job %d, with %q", id, c.choice), s.job(t, id).Status, c.status)
+		}
+	}
 }
 
 func TestJobPageShowsTextOfOthers(t *testing.T) {

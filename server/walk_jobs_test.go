@@ -28,6 +28,35 @@ func walkJobs(p *person) {
 	p.recorded("change-job 2 1", "cancel-job 2 1")
 }
 
+// Whoever cancels jobs chooses whether those that wait for them stay, are cancelled or fail.
+func walkJobsAfter(p *person) {
+	p.exec(p.T, `select posthorn.enqueue('default', 'pack', tags => '{box}')`)
+	p.exec(p.T, `select posthorn.enqueue('default', 'send', tags => '{van}', after => '{1}')`)
+	p.exec(p.T, `select posthorn.enqueue('default', 'bill', tags => '{van}', after => '{2}')`)
+	p.visit("/ui/default/job?id=2")
+	p.click("Cancel …")
+	p.sees("Cancel a job that is not finished")
+	p.choose(jobsAfterOne, "fail")
+	p.click("Cancel")
+	p.sees("Job 2 is cancelled.", "CANCELLED")
+	p.finds("select status = 'FAILED' from posthorn.jobs where id = 3")
+	p.exec(p.T, `select posthorn.enqueue('default', 'call', tags => '{van}', after => '{1}')`)
+	p.visit("/ui/default/jobs?status=PENDING&tag=box")
+	p.click("Cancel all that match …")
+	p.sees("Cancel 1 job?")
+	p.choose(jobsAfterMany, "cancel")
+	p.click("Cancel 1")
+	p.sees("done")
+	p.finds("select status = 'CANCELLED' from posthorn.jobs where id = 4")
+	p.recorded("cancel-job 2 1", "cancel-jobs 1")
+}
+
+// The labels of the choices.
+const (
+	jobsAfterOne  = "Jobs after. What becomes of the jobs that wait for it, and of those behind them: they stay as they are, or end. Default: keep"
+	jobsAfterMany = "Jobs after. What becomes of the jobs that wait for them, and of those behind: they stay as they are, or end. Default: keep"
+)
+
 // All jobs that failed and have a tag are retried.
 func walkRetryJobs(p *person) {
 	p.exec(p.T, `select posthorn.enqueue('default', 'call', tags => array[case when i % 3 = 0 then 'sms' else 'mail' end], max_retries => 0) from generate_series(1, 30) i`)

@@ -77,17 +77,36 @@ func (g *guide) follow(replace ...string) {
 
 func (g *guide) run(e testguide.Example) {
 	g.Helper()
-	switch e.Language {
-	case "sql":
+	switch {
+	case e.Language == "sql" && e.Output != "":
+		cmd := exec.Command("psql", "-X", "-v", "ON_ERROR_STOP=1", g.user.With(e.Needs))
+		cmd.Stdin = strings.NewReader(e.Text)
+		g.compare(cmd, e)
+	case e.Language == "sql":
 		session := g.session
 		if g.user.With(e.Needs); e.Needs == testguide.Owner {
 			session = g.conn
 		}
 		typed(g.T, session, e.Text)
-	case "sh":
-		if output, err := g.command(e).CombinedOutput(); err != nil {
-			g.Fatalf("%s%s%v", e.Text, output, err)
-		}
+	case e.Language == "sh":
+		g.compare(g.command(e), e)
+	}
+}
+
+// compare runs a command, and compares its output with the block under the example, if there is one.
+func (g *guide) compare(cmd *exec.Cmd, e testguide.Example) {
+	g.Helper()
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	printed, err := cmd.Output()
+	if err != nil {
+		g.Fatalf("%s%s%s%v", e.Text, printed, said.String(), err)
+	}
+	if e.Output == "" {
+		return
+	}
+	if err := testguide.CheckOutput(string(printed), e.Output); err != nil {
+		g.Errorf("%s%v", e.Text, err)
 	}
 }
 

@@ -109,6 +109,7 @@ func newRoot(a *app) *cobra.Command {
 		newNamespaces(a),
 		newTokens(a),
 		newArchive(a),
+		newMCP(a),
 		newOutcome(a),
 		newDoctor(a),
 		newRebase(a),

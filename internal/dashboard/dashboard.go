@@ -20,6 +20,7 @@ var rows = []struct{ title, prefix string }{
 	{"Handlers", "posthorn_handler_"},
 	{"Imports", "posthorn_import_"},
 	{"Webhooks", "posthorn_webhook_"},
+	{"Jobs", "posthorn_jobs"},
 	{"HTTP", "posthorn_http_"},
 	{"Database and leases", "posthorn_"},
 }

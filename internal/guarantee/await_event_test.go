@@ -176,7 +176,7 @@ func TestAwaitLooksBackInParts(t *testing.T) {
 	}
 }
 
-// Whoever changes a job that waits is not waited for, and the event is not lost.
+// Upkeep does not wait for a transaction that changes a waiting job, and the event is not lost.
 func TestAwaitedEventWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -377,6 +377,7 @@ var everyday = []calls{
 		"select posthorn.check_name_free('default', '{secret}', 'group', 'plain')",
 		"select count(*) from posthorn.worst_groups('default')",
 		"select count(*) from posthorn.summary('default')",
+		"select count(*) from posthorn.stuck_jobs()",
 	}},
 	{reads: 100 * plenty, statements: []string{"select count(*) from posthorn.doctor()"}}, // most of these for each group
 }

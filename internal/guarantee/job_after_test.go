@@ -56,7 +56,7 @@ func TestJobsThatMayBeBeforeAnother(t *testing.T) {
 	stranger := value[int64](s, "select posthorn.enqueue('other', 'a')")
 	s.doJob("{y}", s.job("{y}", after(done)))
 	s.doJob("{y}", s.job("{y}", "after => '{}'"))
-	equal(t, "for whom it waits", value[[]int64](s, "select waits_for from posthorn.jobs where id = $1", s.job("{y}", after(done, failed, open))), []int64{failed, open})
+	equal(t, "jobs that it waits for", value[[]int64](s, "select waits_for from posthorn.jobs where id = $1", s.job("{y}", after(done, failed, open))), []int64{failed, open})
 	const enqueue = "select posthorn.enqueue('default', 'a', after => $1)"
 	s.refused("PH002", enqueue, []int64{cancelled})
 	s.refused("PH001", enqueue, []int64{stranger})
@@ -121,7 +121,7 @@ func TestFailedJobKeepsOthersWaiting(t *testing.T) {
 	s.doJob("{z}", d)
 }
 
-// The end of a cancelled job cancels, fails or keeps what waits for it, and what waits for those.
+// The end of a cancelled job cancels, fails or keeps the jobs that wait for it, and those behind them.
 func TestCancelledJobAndThoseBehindIt(t *testing.T) {
 	t.Parallel()
 	for choice, want := range map[string]string{"keep": "PENDING", "cancel": "CANCELLED", "fail": "FAILED"} {
@@ -149,7 +149,7 @@ func TestCancelledJobAndThoseBehindIt(t *testing.T) {
 			equal(t, "keys", value[int](s, "select count(*) from posthorn.job_keys"), 0)
 			equal(t, "waits", value[int](s, "select count(*) from posthorn.awaited_jobs"), 0)
 			equal(t, "blocked", value[int](s, "select count(*) from posthorn.blocked_jobs"), 0)
-			if choice == "fail" { // whoever wants it all the same starts it
+			if choice == "fail" { // it can be started all the same
 				s.exec("select posthorn.reset_job($1)", c)
 				s.doJob("{y}", c)
 			}
@@ -194,7 +194,7 @@ func TestRetentionKeepsBlockedJobs(t *testing.T) {
 	s.doJob("{y}", blocked)
 }
 
-// However the transactions of those who enqueue, complete and claim interleave, a job is handed out once the job before
+// However the transactions that enqueue, complete and claim interleave, a job is handed out once the job before
 // it is completed.
 func TestNoJobIsForgottenBehindAnother(t *testing.T) {
 	t.Parallel()

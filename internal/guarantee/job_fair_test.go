@@ -343,8 +343,8 @@ func TestPublishersOfOneKeyDoNotWait(t *testing.T) {
 	}
 }
 
-// While a transaction holds its snapshot, jobs that were taken leave dead rows. Publishers do not read them, and neither
-// do they read the jobs that wait.
+// While a transaction holds its snapshot, jobs that were taken leave dead rows. Publishers do not read them, also those of
+// a key that has no other rows, and neither do they read the jobs that wait.
 func TestFairTurnsAreFoundBesideDeadRows(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -355,10 +355,11 @@ func TestFairTurnsAreFoundBesideDeadRows(t *testing.T) {
 	holder.exec("begin isolation level repeatable read")
 	holder.exec("select count(*) from posthorn.ready_jobs")
 	s.enqueueFair("a", 5000)
+	s.enqueueFair("done", 1000)
 	for range 6 {
 		s.claimKeys("{x}", 700)
 	}
-	for _, key := range []string{"a", "b", "-"} {
+	for _, key := range []string{"a", "b", "done", "-"} {
 		s.exec("begin")
 		before := value[int64](s, totalRead)
 		s.enqueueFair(key, 1)

@@ -26,12 +26,13 @@ func TestResetForgetsSilence(t *testing.T) {
 func TestHintWhereJobsAreRunsOut(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	for _, tags := range []string{"{x}", "{x,y}"} { // one tag and several are looked for in different ways
-		later := s.job("{x}")
+	for _, way := range [][2]string{{"{x}", "null"}, {"{x,y}", "null"}, {"{x}", "'k'"}} { // one tag, several, and fair keys
+		tags, fairKey := way[0], "fair_key => "+way[1]
+		later := s.job("{x}", fairKey)
 		s.exec("delete from posthorn.job_hints")
 		s.exec(`insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, until)
 			select namespace_id, tag, rank, turn, job, clock_timestamp() + interval '1 hour' from posthorn.ready_jobs`)
-		urgent := s.job("{x}", "priority => 9")
+		urgent := s.job("{x}", "priority => 9", fairKey)
 		s.exec("begin")
 		equal(t, "while there is a hint", s.claimJobs("w", tags, 1), []int64{later})
 		s.exec("rollback")

@@ -17,22 +17,14 @@ import (
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // newHub opens a hub on a new database.
 func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(posthorntest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 10
-	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testworld.OpenPool(t, posthorntest.Database(t), func(c *pgxpool.Config) { c.MaxConns = 10 })
 	log := slog.New(slog.DiscardHandler)
 	watch := logwatch.New(pool, log)
 	t.Cleanup(watch.Close)

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/logwatch"
-	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -28,16 +28,7 @@ func watchingConnections(t *testing.T, pool *pgxpool.Pool) (n int) {
 // watcher returns a watcher whose connections are called watched.
 func watcher(t *testing.T, url string) *logwatch.Watcher {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.RuntimeParams["application_name"] = "watched"
-	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testworld.OpenPool(t, url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = "watched" })
 	w := logwatch.New(pool, slog.New(slog.DiscardHandler))
 	t.Cleanup(w.Close)
 	return w

@@ -20,14 +20,15 @@ type Source struct {
 	Namespace string
 	Groups    func(ctx context.Context) ([]admin.GroupStatus, error)
 	Imports   func(ctx context.Context) ([]admin.ImportStatus, error)
+	Jobs      func(ctx context.Context, most int) ([]admin.JobCount, error)
 	Webhooks  func(ctx context.Context) ([]admin.Webhook, error) // nil: their metrics have no samples
 	Stats     func() []posthorn.GroupStats                       // counters of this process
-	Timeout   time.Duration                                      // of the queries of Groups, Imports and Webhooks
+	Timeout   time.Duration                                      // of the queries of Groups, Imports, Jobs and Webhooks
 	Logger    *slog.Logger
 }
 
 // Collect returns all metrics with their values. If the database is unavailable,
-// posthorn_up is 0, and the metrics of groups, imports and webhooks have no samples.
+// posthorn_up is 0, and the metrics of groups, imports, jobs and webhooks have no samples.
 func (s Source) Collect(ctx context.Context) []Family {
 	families := ofProcess(s.Stats())
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
@@ -42,6 +43,11 @@ func (s Source) Collect(ctx context.Context) []Family {
 		s.Logger.Warn("cannot collect the metrics of imports", "error", err)
 	}
 	families = append(families, ofImports(imports)...)
+	jobs, err := s.Jobs(ctx, mostJobs)
+	if err != nil {
+		s.Logger.Warn("cannot collect the metrics of jobs", "error", err)
+	}
+	families = append(families, ofJobs(jobs))
 	families = append(families, ofWebhooks(s.webhooks(ctx), time.Now())...)
 	for i := range families {
 		families[i].Namespace = s.Namespace
@@ -63,7 +69,7 @@ func (s Source) webhooks(ctx context.Context) []admin.Webhook {
 // Metrics returns the definitions of all metrics that Collect returns.
 func Metrics() []Metric {
 	var all []Metric
-	for _, f := range slices.Concat(ofProcess(nil), ofDatabase(nil, false), ofImports(nil), ofWebhooks(nil, time.Time{})) {
+	for _, f := range slices.Concat(ofProcess(nil), ofDatabase(nil, false), ofImports(nil), []Family{ofJobs(nil)}, ofWebhooks(nil, time.Time{})) {
 		all = append(all, f.Metric)
 	}
 	return all

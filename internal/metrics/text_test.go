@@ -29,6 +29,7 @@ func source() metrics.Source {
 	var stats []posthorn.GroupStats
 	var imports []admin.ImportStatus
 	var webhooks []admin.Webhook
+	var jobs []admin.JobCount
 	for i, name := range hostile {
 		n := int64(i)
 		g := admin.GroupStatus{
@@ -46,6 +47,7 @@ func source() metrics.Source {
 			w.State = "disabled"
 		}
 		webhooks = append(webhooks, w)
+		jobs = append(jobs, admin.JobCount{State: name, Jobs: n})
 		s := posthorn.GroupStats{Group: name, LeasesLost: n}
 		for j, handler := range hostile {
 			m := int64(i * j)
@@ -60,6 +62,7 @@ func source() metrics.Source {
 		Namespace: "shop",
 		Groups:    func(context.Context) ([]admin.GroupStatus, error) { return groups, nil },
 		Imports:   func(context.Context) ([]admin.ImportStatus, error) { return imports, nil },
+		Jobs:      func(context.Context, int) ([]admin.JobCount, error) { return jobs, nil },
 		Webhooks:  func(context.Context) ([]admin.Webhook, error) { return webhooks, nil },
 		Stats:     func() []posthorn.GroupStats { return stats },
 		Timeout:   time.Hour, Logger: slog.New(slog.DiscardHandler),
@@ -172,6 +175,9 @@ func TestValues(t *testing.T) {
 			{Import: "new"},
 		}, nil
 	}
+	s.Jobs = func(context.Context, int) ([]admin.JobCount, error) {
+		return []admin.JobCount{{State: "blocked", Jobs: 18}, {State: "awaiting", Jobs: 19}}, nil
+	}
 	s.Webhooks = func(context.Context) ([]admin.Webhook, error) {
 		return []admin.Webhook{{Name: "w", State: "disabled", Owed: 17}}, nil
 	}
@@ -214,6 +220,8 @@ func TestValues(t *testing.T) {
 		`posthorn_import_running{import="new"} 0`,
 		`posthorn_import_trimmed_streams{import="i"} 2`,
 		`posthorn_import_trimmed_streams{import="new"} 0`,
+		`posthorn_jobs{namespace="shop",state="awaiting"} 19`,
+		`posthorn_jobs{namespace="shop",state="blocked"} 18`,
 		`posthorn_leases_lost_total{group="g"} 9`,
 		`posthorn_log_held_seconds{application="psql"} 8`,
 		`posthorn_up{namespace="shop"} 1`,
@@ -246,10 +254,11 @@ func TestDatabaseIsUnavailable(t *testing.T) {
 	s := source()
 	s.Groups = func(context.Context) ([]admin.GroupStatus, error) { return nil, errors.New("gone") }
 	s.Imports = func(context.Context) ([]admin.ImportStatus, error) { return nil, errors.New("gone") }
+	s.Jobs = func(context.Context, int) ([]admin.JobCount, error) { return nil, errors.New("gone") }
 	text := string(metrics.Text(s.Collect(t.Context())))
 	for part, want := range map[string]bool{
 		"\nposthorn_up{namespace=\"shop\"} 0\n": true, "posthorn_handler_events_total{": true, "posthorn_leases_lost_total{": true,
-		"posthorn_group_": false, "posthorn_import_": false, "posthorn_log_held": false,
+		"posthorn_group_": false, "posthorn_import_": false, "posthorn_jobs": false, "posthorn_log_held": false,
 	} {
 		if strings.Contains(text, part) != want {
 			t.Errorf("the text contains %q: %t, want %t", part, !want, want)

@@ -23,7 +23,7 @@ func SleepJob(ctx context.Context, db DB, h HeldJob, name string, d time.Duratio
 		h.ID, h.Worker, name, Period(d), Optional(h.Attempt), Optional(h.Namespace))
 }
 
-// Awaited is what has become of a job's wait for an event.
+// Awaited is the state of a job's wait for an event.
 type Awaited struct {
 	EventID     int64           `json:"event_id"` // 0: none has come
 	Stream      string          `json:"stream"`

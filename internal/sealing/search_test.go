@@ -188,6 +188,13 @@ func TestPlaintextIsNowhere(t *testing.T) {
 		}
 		return err
 	})
+	client.Work(nil, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		e, err := job.Await(ctx, "diagnosis", "diagnosed", "patient-7", time.Hour)
+		if err == nil && !strings.Contains(string(e.Payload), marker) {
+			t.Errorf("the job got %s", e.Payload)
+		}
+		return err
+	})
 	publisher := client.Publisher(posthorn.PublisherConfig{})
 	for range 20 {
 		_, err := client.Publish(ctx, pool, message, message, later, posthorn.Message{Type: "e", Payload: public})
@@ -207,6 +214,10 @@ func TestPlaintextIsNowhere(t *testing.T) {
 	await.True(t, "all events were tried", func() bool {
 		return testworld.Ask[int](w, "select count(*)::int from posthorn.dead_letters") >= 60
 	})
+	id := w.enqueueJob()
+	w.Await("select exists (select from posthorn.job_awaits)")
+	w.publishKeyed("patient-7")
+	w.job(id, "COMPLETED")
 	bad := message
 	bad.Key = strings.Repeat("k", 300)
 	_, err = client.Publish(ctx, pool, bad)

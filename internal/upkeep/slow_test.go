@@ -1,14 +1,12 @@
 package upkeep_test
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/internal/upkeep"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -16,7 +14,7 @@ import (
 // A part that takes too long does not keep the others from being done.
 func TestSlowPartUndoesNoOther(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testworld.OpenPool(t, posthorntest.Database(t))
 	exec := func(sql string) {
 		t.Helper()
 		if _, err := pool.Exec(t.Context(), sql); err != nil {
@@ -46,19 +44,4 @@ func TestSlowPartUndoesNoOther(t *testing.T) {
 	exec("drop function posthorn.sweep()")
 	exec("alter function posthorn.quick_sweep() rename to sweep")
 	await.True(t, "all parts are done together again", func() bool { return len(tend()) == 0 && !u.Apart() })
-}
-
-// openPool opens a pool of a new database.
-func openPool(t *testing.T) *pg.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(posthorntest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
 }

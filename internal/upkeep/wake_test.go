@@ -11,7 +11,9 @@ import (
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/internal/upkeep"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // waiting is a database in which a job waits for an event.
@@ -22,7 +24,7 @@ type waiting struct {
 
 func newWaiting(t *testing.T) waiting {
 	t.Helper()
-	w := waiting{t: t, pool: openPool(t)}
+	w := waiting{t: t, pool: testworld.OpenPool(t, posthorntest.Database(t))}
 	w.exec("select posthorn.enqueue('default', 'a job')")
 	w.exec("select posthorn.await_event(c.id, 'w', 'paid', 't', 'k', '1 day') from posthorn.claim_jobs('default', 'w', '{}') c")
 	return w

@@ -102,11 +102,7 @@ func TestLateSenderIsFenced(t *testing.T) {
 	w := &world{testworld.New(t)}
 	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{})
 	ids := w.publish("e", 3, 3)
-	pool, err := pg.Open(t.Context(), w.Pool().Config(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testworld.OpenPool(t, w.URL)
 	groups, err := pg.WebhookGroups(t.Context(), pool)
 	if err != nil || len(groups) != 1 {
 		t.Fatalf("%d groups, %v", len(groups), err)

@@ -1,7 +1,6 @@
 package webhook_test
 
 import (
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -25,11 +24,7 @@ type sender struct {
 // takeLead leads, as soon as the lead of any other process is over.
 func (w *world) takeLead(owner string) *sender {
 	w.T.Helper()
-	pool, err := pg.Open(w.T.Context(), w.Pool().Config(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	w.T.Cleanup(pool.Close)
+	pool := testworld.OpenPool(w.T, w.URL)
 	groups, err := pg.WebhookGroups(w.T.Context(), pool)
 	if err != nil || len(groups) != 1 {
 		w.T.Fatalf("%d groups, %v", len(groups), err)

@@ -6,30 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
 const ns = "default"
-
-func openPool(t *testing.T) *pg.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(posthorntest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
 
 func enqueue(t *testing.T, db pg.DB, jobs ...pg.NewJob) []int64 {
 	t.Helper()
@@ -42,7 +27,7 @@ func enqueue(t *testing.T, db pg.DB, jobs ...pg.NewJob) []int64 {
 
 func TestEachOfManyWaitersGetsAJob(t *testing.T) {
 	t.Parallel()
-	db, ctx := openPool(t), await.Context(t)
+	db, ctx := testworld.OpenPool(t, posthorntest.Database(t)), await.Context(t)
 	watch := logwatch.New(db, slog.Default())
 	t.Cleanup(watch.Close)
 	queues := work.NewQueues(watch)

@@ -51,7 +51,7 @@ create type posthorn.awaited as (
   timed_out boolean,                   -- none has come in time
   waits_until timestamptz              -- the attempt has ended: the job waits, and until then at most
 );
-comment on type posthorn.awaited is 'What has become of the wait of a job for an event.';
+comment on type posthorn.awaited is 'The state of the wait of a job for an event.';
 
 -- Where a job stands: the index and the partition of its row in enqueued_jobs.
 create type posthorn.job_ref as (
@@ -207,7 +207,7 @@ create table posthorn.blocked_jobs (
 );
 comment on table posthorn.blocked_jobs is 'Jobs that wait until other jobs are completed.';
 
--- Who waits for whom. A job waits for jobs with lower ids only, so there are no circles.
+-- Which jobs wait for which. A job waits for jobs with lower ids only, so there are no circles.
 create table posthorn.awaited_jobs (
   before bigint not null,              -- the job that is awaited
   job bigint not null,                 -- the blocked one

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 // Bulk is an action on everything that a filter matches. A page asks first, with the
@@ -23,7 +25,9 @@ type Bulk struct {
 	Verb   string   // on the button, such as Redrive
 	Noun   string   // one of the things, such as dead letter
 	Advice string   // to read before the action, as a sentence
-	Back   string   // the path of the list with the same filter
+	// Choices are the fields with few values that the page asks for, beside the filter.
+	Choices []op.Field
+	Back    string // the path of the list with the same filter
 	// BackWith has further parameters of the list, as names and values in turn.
 	BackWith []any
 
@@ -54,6 +58,7 @@ const (
 type question struct {
 	Sentence, Advice string
 	Filter           []parameter
+	Choices          []formField
 	Action, Label    string
 	Fields           []any
 	None             bool // there is nothing to do
@@ -100,7 +105,19 @@ func (b Bulk) ask(ctx context.Context, r *Request) (*View, error) {
 			q.Fields = append(q.Fields, name, value)
 		}
 	}
+	for _, f := range b.Choices {
+		q.Choices = append(q.Choices, formField{f, r.Value(f.Form), kindOf(f)})
+	}
 	return &View{Title: q.Sentence, Template: "question.html", Data: q}, nil
+}
+
+// parameters are the names of the filter and of the choices.
+func (b Bulk) parameters() []string {
+	names := slices.Clone(b.Filter)
+	for _, f := range b.Choices {
+		names = append(names, f.Form)
+	}
+	return names
 }
 
 // pairs makes parameters of a filter.
@@ -133,7 +150,7 @@ func (p *Pages) begin(ctx context.Context, r *Request, b Bulk) (string, string, 
 			Hint: "Wait for one of them to end; the audit log lists them.",
 		}
 	}
-	filter := r.Filter(b.Filter...)
+	filter := r.Filter(b.parameters()...)
 	detail := map[string]string{}
 	for name := range filter {
 		detail[name] = filter.Get(name)

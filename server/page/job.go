@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func (p *Pages) job() {
@@ -18,7 +19,7 @@ func (p *Pages) job() {
 	p.screen(Screen{Path: "job/change", Under: "jobs", Scope: "jobs:create", Show: askJobChange})
 	p.screen(Screen{Path: "job/enqueue", Under: "jobs", Scope: "jobs:create", Show: askNewJob})
 	p.action(Action{Path: "job/reset", Do: onJob(http.MethodPost, "/reset", "is pending again")})
-	p.action(Action{Path: "job/cancel", Scope: "jobs:create", Do: cancelJob})
+	p.operation(op.CancelJob, func(r *Request) string { return r.Link("job", "id", r.Value("id")) })
 	p.action(Action{Path: "job/delete", Scope: "jobs:create", Do: onJob(http.MethodDelete, "", "is deleted")})
 	p.action(Action{Path: "job/change", Scope: "jobs:create", Do: changeJob})
 	p.action(Action{Path: "job/enqueue", Scope: "jobs:create", Do: enqueueJob})
@@ -68,14 +69,6 @@ func onJob(method, verb, done string) func(context.Context, *Request) (string, s
 		}
 		return to, fmt.Sprintf("Job %d %s.", id, done), nil
 	}
-}
-
-// cancelJob cancels a job, and with jobs_after the jobs that wait for it.
-func cancelJob(ctx context.Context, r *Request) (to, notice string, err error) {
-	if r.Value("jobs_after") == "cancel" {
-		return onJob(http.MethodPost, "/cancel?jobs_after=cancel", "and all jobs that waited for it are cancelled")(ctx, r)
-	}
-	return onJob(http.MethodPost, "/cancel", "is cancelled")(ctx, r)
 }
 
 func askJobChange(ctx context.Context, r *Request) (*View, error) {

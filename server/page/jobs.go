@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/posthorn/posthorn/admin"
@@ -16,15 +17,17 @@ func (p *Pages) jobs() {
 	p.screen(Screen{Path: "jobs", Live: true, Show: p.listJobs})
 	p.job()
 	p.jobLimits()
-	p.steerJobs(op.RetryJobs.Many().Describe(), op.RetryJobs.More)
-	p.steerJobs(op.CancelJobs.Many().Describe(), op.CancelJobs.More)
-	p.steerJobs(op.DeleteJobs.Many().Describe(), op.DeleteJobs.More)
+	p.steerJobs(op.RetryJobs.Many(), op.RetryJobs.More)
+	p.steerJobs(op.CancelJobs.Many(), op.CancelJobs.More)
+	p.steerJobs(op.DeleteJobs.Many(), op.DeleteJobs.More)
 }
 
-func (p *Pages) steerJobs(about op.About, advice string) {
+func (p *Pages) steerJobs(o op.Any, advice string) {
+	about, selects := o.Describe(), op.Forms(&admin.JobFilter{})
 	p.bulk(Bulk{
 		Path: about.Page, Name: about.Name, Scope: string(about.Scope), Verb: sentence(about.Verb), Noun: about.Topic.One, Advice: advice,
-		Back: "jobs", Filter: op.Forms(&admin.JobFilter{}),
+		Back: "jobs", Filter: selects,
+		Choices: slices.DeleteFunc(op.Fields(o.New()), func(f op.Field) bool { return f.Form == "" || slices.Contains(selects, f.Form) }),
 		Match: func(ctx context.Context, r *Request, filter url.Values) (matched, error) {
 			status := filter.Get("status")
 			if about.Verb == "delete" && status != admin.JobPending || about.Verb == "cancel" && status == admin.JobFailed {
@@ -37,7 +40,7 @@ func (p *Pages) steerJobs(about op.About, advice string) {
 			if err != nil {
 				return 0, err
 			}
-			next, _, err := a.SteerJobs(ctx, about.Verb, f, after, last, "from the page")
+			next, _, err := a.SteerJobs(ctx, about.Verb, f, after, last, "from the page", filter.Get("jobs_after"))
 			return next, err
 		},
 	})

@@ -38,7 +38,7 @@ type overviewData struct {
 // isNew reports whether nothing was done in the namespace yet.
 func (o overviewData) isNew() bool {
 	s := o.Summary
-	return s.LastEvent == 0 && s.Groups == 0 && s.JobsReady+s.JobsWaiting+s.JobsRunning == 0 && s.Delayed == 0
+	return s.LastEvent == 0 && s.Groups == 0 && s.JobsReady+s.JobsWaiting+s.JobsBlocked+s.JobsRunning == 0 && s.Delayed == 0
 }
 
 // keep returns the time until which an answer is kept. An answer that took long is kept
@@ -134,6 +134,12 @@ func quietLines(s admin.Summary) []line {
 		}
 	}
 	jobs := []any{upTo(s.JobsReady, 10000) + " ready", upTo(s.JobsRunning, 10000) + " running", upTo(s.JobsWaiting, 10000) + " for later"}
+	if s.JobsBlocked > 0 {
+		jobs = append(jobs, upTo(s.JobsBlocked, 10000)+" behind other jobs")
+	}
+	if s.JobsAwaiting > 0 {
+		jobs = append(jobs, upTo(s.JobsAwaiting, 10000)+" waiting for events")
+	}
 	if !s.JobsReadySince.IsZero() {
 		jobs = append(jobs, labelled{"oldest", s.JobsReadySince})
 	}

@@ -24,6 +24,7 @@ type Example struct {
 	Text     string
 	Needs    Needs
 	Section  string // the heading of the second level above it; only of rows
+	Output   string // the block of text right under the example, see [CheckOutput]; "" if there is none
 }
 
 // Needs are the rights that a guide names for an example: [Owner], or roles of Posthorn
@@ -77,8 +78,13 @@ func Rows(t testing.TB, page string) []Example {
 
 func read(text string) (examples []Example, err error) {
 	named, section := []Needs{""}, "" // named is by level of heading
-	for _, match := range part.FindAllStringSubmatch(text, -1) {
+	end := -1                         // of the last example
+	for _, at := range part.FindAllStringSubmatchIndex(text, -1) {
+		match := groups(text, at)
 		language, code, command, heading, row, said := match[1], match[2], match[3], match[4], match[6], match[7]
+		if language == "text" && at[0] == end+1 {
+			examples[len(examples)-1].Output = code
+		}
 		switch level := len(heading); {
 		case level > 0:
 			for len(named) <= level {
@@ -94,7 +100,7 @@ func read(text string) (examples []Example, err error) {
 				return nil, err
 			}
 		case row != "":
-			examples = append(examples, Example{"row", row, named[len(named)-1], section})
+			examples = append(examples, Example{Language: "row", Text: row, Needs: named[len(named)-1], Section: section})
 		default:
 			if command != "" {
 				language, code = "sh", command+"\n"
@@ -106,10 +112,22 @@ func read(text string) (examples []Example, err error) {
 			if example.Needs == "" {
 				return nil, fmt.Errorf("no sentence says what this example needs:\n%s", code)
 			}
-			examples = append(examples, example)
+			examples, end = append(examples, example), at[1]
 		}
 	}
 	return examples, nil
+}
+
+// groups are the texts of a match.
+func groups(text string, at []int) (all []string) {
+	for i := 0; i < len(at); i += 2 {
+		if at[i] < 0 {
+			all = append(all, "")
+		} else {
+			all = append(all, text[at[i]:at[i+1]])
+		}
+	}
+	return all
 }
 
 func needs(said string) (Needs, error) {

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { posthorntest.Main(m) }
 
-const page = "# A\n\nThe examples need the\n[role](operations.md#roles) `posthorn_consumer`.\n\n```sql\none\n```\n\n```\nnone\n```\n" +
+const page = "# A\n\nThe examples need the\n[role](operations.md#roles) `posthorn_consumer`.\n\n```sql\none\n```\n```text\n1\n```\n\n```\nnone\n```\n" +
 	"## B\n\n    posthorn two\n\n### C\n\nThe examples need the owner of the schema. Other words.\n\n```sh\nthree\n```\n### D\n```go\nfour\n```\n" +
 	"## E\n\nThe examples need a server with the [roles](operations.md#roles) `posthorn_consumer` and `posthorn_publisher`, and `create on database`.\n\n```js\nfive\n```\n" +
 	"| there | here | why |\n|---|---|---|\n| `6` | `select six()` | |\n| 7 | [seven](c.md) | |\n"
@@ -25,12 +25,12 @@ func TestWhereASentenceHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Example{
-		{"sql", "one\n", "posthorn_consumer", ""},
-		{"sh", "posthorn two\n", "posthorn_consumer", ""},
-		{"sh", "three\n", Owner, ""},
-		{"go", "four\n", "posthorn_consumer", ""},
-		{"js", "five\n", "posthorn_consumer,posthorn_publisher,create on database", ""},
-		{"row", "select six()", "posthorn_consumer,posthorn_publisher,create on database", "E"},
+		{Language: "sql", Text: "one\n", Needs: "posthorn_consumer", Output: "1\n"},
+		{Language: "sh", Text: "posthorn two\n", Needs: "posthorn_consumer"},
+		{Language: "sh", Text: "three\n", Needs: Owner},
+		{Language: "go", Text: "four\n", Needs: "posthorn_consumer"},
+		{Language: "js", Text: "five\n", Needs: "posthorn_consumer,posthorn_publisher,create on database"},
+		{Language: "row", Text: "select six()", Needs: "posthorn_consumer,posthorn_publisher,create on database", Section: "E"},
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("examples (-want +got):\n%s", diff)
@@ -89,5 +89,22 @@ func TestUsersHaveTheNamedRights(t *testing.T) {
 	}
 	if u.With(Owner) != database {
 		t.Error("the owner is another user")
+	}
+}
+
+// Dots stand for text or lines, and times and widths may differ; other differences count.
+func TestCheckOutput(t *testing.T) {
+	t.Parallel()
+	const printed = "BEGIN\n ID   AT\n-------+-----\n 1    2026-11-27 09:41:03.5 +00:00\n{\"id\":1,\"status\":\"PENDING\"}\n"
+	for block, right := range map[string]bool{
+		"…\nID AT\n----+---\n1  2020-01-01 00:00:00 +00:00\n{\"id\":1,…}\n": true,
+		"…\n": true,
+		"ID AT\n----+---\n1  2020-01-01 00:00:00 +00:00\n{\"id\":1,…}\n":    false,
+		"…\nID AT\n----+---\n2  2020-01-01 00:00:00 +00:00\n{\"id\":1,…}\n": false,
+		"…\nID AT\n----+---\n1  2020-01-01 00:00:00 +00:00\n":               false,
+	} {
+		if err := CheckOutput(printed, block); (err == nil) != right {
+			t.Errorf("%s: %v", block, err)
+		}
 	}
 }

@@ -16,8 +16,10 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -53,6 +55,24 @@ func OpenClient(t testing.TB, config posthorn.Config) *posthorn.Client {
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// OpenPool opens a pool as clients have it, with a changed configuration if a function is given.
+func OpenPool(t testing.TB, url string, change ...func(*pgxpool.Config)) *pg.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(config)
+	}
+	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
 }
 
 // Other opens another client on the same database, as another process would.

@@ -1,5 +1,5 @@
 -- Jobs that wait for events. A wait is a step whose result is an event, and a row in job_awaits while there is none; the
--- job sleeps meanwhile. Publishers know nothing of it: wake_jobs looks at what is new in the log, once for all waits.
+-- job sleeps meanwhile. Publishers know nothing of it: wake_jobs looks at the new events of the log, once for all waits.
 --
 -- An event that commits late is missed by no wait, whatever its id. The first look of a wait sees the log as it was at a
 -- snapshot, seen; wake_jobs looks at all that became visible since.
@@ -114,8 +114,8 @@ begin
   order by e.id limit 1;
 end $$;
 
--- Looks for the event of a wait for which wake_jobs has looked so far. At the end it looks at what came since, too,
--- unless that is much: then wake_jobs goes on, and the wait with it.
+-- Looks for the event of a wait for which wake_jobs has looked so far. At the end it looks at the events since, too,
+-- unless they are many: then wake_jobs goes on, and the wait with it.
 create or replace function posthorn.last_look(w posthorn.job_awaits, at_end boolean, out came bigint, out whole boolean) language plpgsql stable as $$
 declare
   place posthorn.await_places;

@@ -111,10 +111,13 @@ declare
 begin
   return query select c.state, c.jobs from posthorn.count_pending_jobs(ns, job_counts.most) c;
   return query
-    select x.state, count(*) from (
-      select case when r.seen_at < posthorn.now() - interval '30 seconds' then 'stalled' else 'running' end as state
-      from posthorn.running_jobs r where r.namespace_id = ns limit job_counts.most) x
-    group by 1;
+    select 'awaiting', count(*) from (select from posthorn.job_awaits a where a.namespace_id = ns limit job_counts.most) a;
+  return query
+    select s.state, s.jobs
+    from (
+      select count(*) filter (where x.seen_at >= posthorn.now() - interval '30 seconds') as running, count(*) as running_or_stalled
+      from (select r.seen_at from posthorn.running_jobs r where r.namespace_id = ns limit job_counts.most) x) c
+    cross join lateral (values ('running', c.running), ('stalled', c.running_or_stalled - c.running)) s (state, jobs);
   return query
     select lower(s.status), (select count(*) from (
       select from posthorn.finished_jobs f
@@ -122,7 +125,7 @@ begin
     from (values ('FAILED'), ('CANCELLED')) s (status);
 end $$;
 comment on function posthorn.job_counts(text, int) is
-  'consumer: How many jobs are ready, later, held back, blocked, running, stalled, failed and cancelled, each counted up to a number.';
+  'consumer: How many jobs are ready, later, held back, blocked by other jobs, awaiting an event (and later, too), running, stalled, failed and cancelled, each counted up to a number.';
 
 create or replace function posthorn.steer_jobs(
   namespace text,
@@ -133,7 +136,7 @@ create or replace function posthorn.steer_jobs(
   last bigint default null,
   reason text default null,
   max_jobs int default 200,
-  jobs_after text default 'keep'
+  jobs_after text default null
 ) returns table (next bigint, jobs bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$

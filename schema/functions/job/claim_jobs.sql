@@ -217,6 +217,24 @@ begin
     limit c.max_jobs);
 end $$;
 
+-- The first rows of each of some tags in ready_jobs, from the hints on. It has no settings of its own: so it is a part of
+-- the statements that call it.
+create or replace function posthorn.heads_of_tags(ns int, tags text[], most int, in_turn boolean, at timestamptz)
+returns table (tag text, rank int, turn timestamptz, job bigint, month date, plain boolean, place tid, free boolean) language sql stable as $$
+  select t.tag, h.*
+  from unnest(heads_of_tags.tags) t (tag)
+  left join lateral (
+    select x.* from posthorn.job_hints x
+    where x.namespace_id = ns and x.tag = t.tag order by x.n desc limit 1) s on s.until > at
+  cross join lateral (
+    select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
+    from posthorn.ready_jobs r
+    where r.namespace_id = ns and r.tag = t.tag
+      and (r.rank, r.turn, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.turn, '-infinity'), coalesce(s.job, 0))
+      and (in_turn or r.xmax = '0'::xid)
+    order by r.rank, r.turn, r.job limit most) h
+$$;
+
 -- Does the work of find_heads for several tags. The number of rows that it reads of each tag grows while other claims
 -- have locked too many of them.
 create or replace function posthorn.merge_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
@@ -229,18 +247,7 @@ declare
 begin
   loop
     with head as materialized (
-      select h.*
-      from unnest(c.tags) t (tag)
-      left join lateral (
-        select x.* from posthorn.job_hints x
-        where x.namespace_id = c.namespace_id and x.tag = t.tag order by x.n desc limit 1) s on s.until > began
-      cross join lateral (
-        select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
-        from posthorn.ready_jobs r
-        where r.namespace_id = c.namespace_id and r.tag = t.tag
-          and (r.rank, r.turn, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.turn, '-infinity'), coalesce(s.job, 0))
-          and (in_turn or r.xmax = '0'::xid)
-        order by r.rank, r.turn, r.job limit heads) h
+      select h.* from posthorn.heads_of_tags(c.namespace_id, c.tags, heads, in_turn, began) h
     )
     select array(
       select l.place

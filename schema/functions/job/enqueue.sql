@@ -292,7 +292,7 @@ begin
   return query select x from unnest(ids) x;
 end $$;
 comment on function posthorn.enqueue_batch(text, text[], json[], text[], int[], timestamptz[], int[], json[], text[], float8[]) is
-  'publisher: Enqueues a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
+  'publisher: Enqueues a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs. Jobs with a description, unique_key, retry_delays or after need enqueue_many.';
 
 -- Raises the error in the form of jobs for enqueue_many, if there is one.
 create or replace function posthorn.check_new_jobs(jobs jsonb)

@@ -130,18 +130,8 @@ declare
 begin
   loop
     with head as materialized (
-      select t.tag, h.*, row_number() over (partition by t.tag, h.rank order by h.turn, h.job) as nth
-      from unnest(c.tags) t (tag)
-      left join lateral (
-        select x.* from posthorn.job_hints x
-        where x.namespace_id = c.namespace_id and x.tag = t.tag order by x.n desc limit 1) s on s.until > began
-      cross join lateral (
-        select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
-        from posthorn.ready_jobs r
-        where r.namespace_id = c.namespace_id and r.tag = t.tag
-          and (r.rank, r.turn, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.turn, '-infinity'), coalesce(s.job, 0))
-          and (in_turn or r.xmax = '0'::xid)
-        order by r.rank, r.turn, r.job limit heads) h
+      select h.*, row_number() over (partition by h.tag, h.rank order by h.turn, h.job) as nth
+      from posthorn.heads_of_tags(c.namespace_id, c.tags, heads, in_turn, began) h
     ), found as materialized (
       select l.*
       from (
@@ -204,8 +194,8 @@ begin
   return turns;
 end $$;
 
--- Takes a pending job with fair turns from where workers find it; false if it is not there. The row of its first tag
--- decides who has a job.
+-- Takes a pending job with fair turns from where workers find it; false if it is not there. The transaction that
+-- deletes the row of its first tag has the job.
 create or replace function posthorn.withdraw_fair_job(job_id bigint, labels text[], ns int)
 returns boolean language plpgsql as $$
 declare

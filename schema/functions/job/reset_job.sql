@@ -60,7 +60,7 @@ begin
 end $$;
 
 create or replace function posthorn.cancel_job(
-  job bigint, reason text default null, namespace text default null, jobs_after text default 'keep'
+  job bigint, reason text default null, namespace text default null, jobs_after text default null
 ) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -71,8 +71,8 @@ declare
   o posthorn.enqueued_jobs;
   held posthorn.running_jobs;
 begin
-  if (cancel_job.jobs_after in ('keep', 'cancel', 'fail')) is not true then
-    raise exception 'jobs_after cannot be %', coalesce(quote_literal(left(cancel_job.jobs_after, 60)), 'null')
+  if coalesce(cancel_job.jobs_after, 'keep') not in ('keep', 'cancel', 'fail') then
+    raise exception 'jobs_after cannot be %', quote_literal(left(cancel_job.jobs_after, 60))
       using errcode = 'PH004', hint = 'The jobs that wait for the job: keep leaves them as they are, cancel and fail end them.';
   end if;
   perform posthorn.commit_firmly();
@@ -106,10 +106,10 @@ begin
   return cancel_job.job;
 end $$;
 comment on function posthorn.cancel_job(bigint, text, text, text) is
-  'publisher: Ends a job that is not finished; a worker that has it is fenced out. jobs_after says what becomes of jobs that wait for it: keep, cancel or fail. Called again, changes nothing else.';
+  'publisher: Ends a job that is not finished; a worker that has it is fenced out. jobs_after says what becomes of jobs that wait for it: keep, the default, cancel or fail. Called again, changes nothing else.';
 
--- Takes a pending job from where it waits; null if it is not there any more. Of a blocked job, the rows that say for whom
--- it waits stay.
+-- Takes a pending job from where it waits; null if it is not there any more. The rows of a blocked job in
+-- awaited_jobs stay.
 create or replace function posthorn.withdraw_job(o posthorn.enqueued_jobs)
 returns posthorn.running_jobs language plpgsql as $$
 declare
@@ -123,7 +123,7 @@ begin
   due := coalesce(tried.due_at, o.run_at);
   delete from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id;
   if not found then
-    -- The row of the first tag decides who has a job.
+    -- The transaction that deletes the row of the first tag has the job.
     delete from posthorn.ready_jobs r
     where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
     get diagnostics n = row_count;

@@ -27,7 +27,7 @@ comment on function posthorn.save_step(bigint, text, text, json, int, text) is
   'consumer: Saves the result of a step of a job that a worker has, in the caller''s transaction. A step has one result: if it is saved already, nothing changes. Returns the result that the step has.';
 
 -- A sleep is a step whose result is the time when it ends. Behind it the job has all its retries again: it may run for
--- years, and what went wrong long ago says nothing of now.
+-- years, and failures of long ago say nothing of now.
 create or replace function posthorn.sleep_job(
   job bigint, worker text, name text, sleep_for interval, attempt int default null, namespace text default null
 ) returns timestamptz language plpgsql security definer

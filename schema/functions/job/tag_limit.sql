@@ -16,7 +16,7 @@ returns setof posthorn.job_limits language sql stable as $$
   order by n desc
 $$;
 
--- The limits of a tag: a row as in job_limits, but with the tag itself and with what all rows that match it say together;
+-- The limits of a tag: a row as in job_limits, but with the tag itself and the limits of all rows that match it together;
 -- prefix is that of the most exact of these. Null if there is none. The settings of the functions that call it hold for
 -- it: its own would cost more than its work.
 create or replace function posthorn.tag_limit(ns int, label text)
@@ -45,43 +45,29 @@ begin
 end $$;
 
 -- The tags with a prefix that have jobs which run or are parked; and if waiting, up to 10,000 of those that have others which
--- are ready, and as many of those that had some which started. The index of each table finds the next tag by one step.
+-- are ready, and as many of those that had some which started. The index of each table finds the next tag by one step: the
+-- first from start on, since no text is between a tag and the same with \x01 behind it.
 create or replace function posthorn.used_tags(ns int, prefix text, waiting boolean)
 returns setof text language sql stable
 set enable_seqscan = off set jit = off
 as $$
-  with recursive first as materialized (
-    select coalesce(nullif(used_tags.prefix, ''), e'\x01') as tag -- not the empty one
-  ), running as (
-    (select r.tag from posthorn.running_tags r where r.namespace_id = ns and r.tag >= (select f.tag from first f) order by r.tag limit 1)
+  with recursive used as (
+    select k.name as kind, null::text collate "C" as tag, coalesce(nullif(used_tags.prefix, ''), e'\x01') collate "C" as start, 0 as nth -- not the empty tag
+    from unnest(array['running', 'parked'] || case when waiting then array['started', 'ready'] end) k (name)
     union all
-    select n.tag from running x cross join lateral (
-      select r.tag from posthorn.running_tags r where r.namespace_id = ns and r.tag > x.tag order by r.tag limit 1) n
-    where starts_with(x.tag, used_tags.prefix)
-  ), started as (
-    (select s.tag from posthorn.job_starts s where waiting and s.namespace_id = ns and s.tag >= (select f.tag from first f) order by s.tag limit 1)
-    union all
-    select n.tag from started x cross join lateral (
-      select s.tag from posthorn.job_starts s where s.namespace_id = ns and s.tag > x.tag order by s.tag limit 1) n
-    where starts_with(x.tag, used_tags.prefix)
-  ), parked as (
-    (select p.tag from posthorn.parked_jobs p where p.namespace_id = ns and p.tag >= (select f.tag from first f) order by p.tag limit 1)
-    union all
-    select n.tag from parked x cross join lateral (
-      select p.tag from posthorn.parked_jobs p where p.namespace_id = ns and p.tag > x.tag order by p.tag limit 1) n
-    where starts_with(x.tag, used_tags.prefix)
-  ), ready as (
-    (select r.tag from posthorn.ready_jobs r where waiting and r.namespace_id = ns and r.tag >= (select f.tag from first f) order by r.tag limit 1)
-    union all
-    select n.tag from ready x cross join lateral (
-      select r.tag from posthorn.ready_jobs r where r.namespace_id = ns and r.tag > x.tag order by r.tag limit 1) n
-    where starts_with(x.tag, used_tags.prefix)
+    select u.kind, n.tag, n.tag || e'\x01', u.nth + 1
+    from used u
+    cross join lateral (
+      (select x.tag from posthorn.running_tags x where u.kind = 'running' and x.namespace_id = ns and x.tag >= u.start order by x.tag limit 1)
+      union all
+      (select x.tag from posthorn.parked_jobs x where u.kind = 'parked' and x.namespace_id = ns and x.tag >= u.start order by x.tag limit 1)
+      union all
+      (select x.tag from posthorn.job_starts x where u.kind = 'started' and x.namespace_id = ns and x.tag >= u.start order by x.tag limit 1)
+      union all
+      (select x.tag from posthorn.ready_jobs x where u.kind = 'ready' and x.namespace_id = ns and x.tag >= u.start order by x.tag limit 1)) n
+    where starts_with(n.tag, used_tags.prefix) and (u.nth < 10000 or u.kind in ('running', 'parked'))
   )
-  select u.tag
-  from (
-    select tag from running union select tag from parked
-    union (select tag from started limit 10000) union (select tag from ready limit 10000)) u
-  where starts_with(u.tag, used_tags.prefix)
+  select distinct u.tag from used u where u.tag is not null
 $$;
 
 -- The limits of the tags for which a row of job_limits is the most exact that matches: those in use, if it has a pattern.

@@ -7,8 +7,8 @@
 -- A completion does not see a job that another transaction is just enqueuing. So enqueue, too, leaves the jobs that it
 -- found unfinished in job_endings. After its commit, a claim or upkeep looks at each of them, in a snapshot that has the
 -- new rows:
---   completed                                it unblocks what waits for the job
---   its place is free (see is_undisturbed)   whoever completes it later begins after that look, and sees the new rows
+--   completed                                it unblocks the jobs that wait for the job
+--   its place is free (see is_undisturbed)   its completion will begin after that look, and see the new rows
 --   a transaction is just moving it          the job stays in job_endings, and is looked at again
 -- This holds for completions in read committed, whose look is a statement behind the one that ends the job. In the
 -- other isolation levels a completion cannot see new rows: it leaves each of its jobs in job_endings.
@@ -140,7 +140,7 @@ begin
     where (select a.before from posthorn.awaited_jobs a where a.before = d limit 1) is not null);
 end $$;
 
--- Looks at the jobs in job_endings, and unblocks what waits for those that are completed: of up to 100 rows, as part of
+-- Looks at the jobs in job_endings, and unblocks the jobs behind those that are completed: of up to 100 rows, as part of
 -- a claim or of upkeep. Returns the number of rows.
 create or replace function posthorn.settle_endings(moment timestamptz default null)
 returns bigint language plpgsql security definer
@@ -206,8 +206,8 @@ begin
   return n;
 end $$;
 
--- Whether no transaction is just moving a job that is not completed: whoever completes it begins to do so after this
--- call. A row whose xmax is 0 was never locked; another one is locked for a moment.
+-- Whether no transaction is just moving a job that is not completed: its completion will begin after this call.
+-- A row whose xmax is 0 was never locked; another one is locked for a moment.
 create or replace function posthorn.is_undisturbed(ns int, job_id bigint, job_month date)
 returns boolean language plpgsql as $$
 declare
@@ -231,7 +231,7 @@ begin
       union all
       select w.xmax from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id
       union all
-      select r.xmax from posthorn.ready_jobs r -- the row of the first tag decides who has a job
+      select r.xmax from posthorn.ready_jobs r -- a transaction that takes the job locks the row of the first tag
       where r.namespace_id = ns and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
       union all
       select r.xmax from posthorn.ready_jobs r where r.job = o.id and r.fair and r.tag = labels[1]
@@ -357,7 +357,7 @@ begin
   from unnest(held) h;
 end $$;
 
--- Deletes the rows that say for whom some jobs wait.
+-- Deletes the rows of some jobs in awaited_jobs.
 create or replace function posthorn.forget_waits(jobs bigint[])
 returns void language sql
 set enable_seqscan = off set jit = off

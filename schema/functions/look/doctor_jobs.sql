@@ -157,6 +157,42 @@ $$;
 comment on function posthorn.examine_failed_jobs(text) is
   'admin: Jobs that failed for good in the last day, by namespace.';
 
+-- Jobs that wait for ever unless somebody acts: behind a job that has FAILED or is CANCELLED, or does not exist any more.
+-- The 10,000 oldest jobs are looked at that others wait for: the index finds the next one by one step.
+create or replace function posthorn.stuck_jobs(of_namespace text default null)
+returns table (namespace_id int, jobs bigint, before bigint, status text, job bigint) language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+  with recursive awaited as (
+    (select a.before, a.before_month, a.job from posthorn.awaited_jobs a order by a.before, a.job limit 1)
+    union all
+    select n.* from awaited w cross join lateral (
+      select a.before, a.before_month, a.job from posthorn.awaited_jobs a where a.before > w.before order by a.before, a.job limit 1) n
+  ), ended as materialized (
+    select w.before, w.job, b.namespace_id, coalesce(f.status, 'DELETED') as status
+    from (select x.* from awaited x limit 10000) w
+    cross join lateral (select x.namespace_id from posthorn.blocked_jobs x where x.job = w.job limit 1) b
+    left join lateral (select x.status from posthorn.finished_jobs x where x.job = w.before and x.month = w.before_month limit 1) f on true
+    left join lateral (
+      select x.id from posthorn.enqueued_jobs x
+      where x.namespace_id = b.namespace_id and x.id = w.before and x.month = w.before_month limit 1) o on true
+    where (f.status in ('FAILED', 'CANCELLED') or o.id is null)
+      and (of_namespace is null or b.namespace_id = (select n.id from posthorn.namespaces n where n.namespace = of_namespace))
+  ), behind as (
+    select e.namespace_id, a.job
+    from ended e cross join lateral (select x.job from posthorn.awaited_jobs x where x.before = e.before offset 0) a
+    union
+    select b.namespace_id, a.job
+    from behind b cross join lateral (select x.job from posthorn.awaited_jobs x where x.before = b.job offset 0) a
+  )
+  select c.namespace_id, c.jobs, e.before, e.status, e.job
+  from (select b.namespace_id, count(*) as jobs from (select x.* from behind x limit 10000) b group by b.namespace_id) c
+  cross join lateral (select x.* from ended x where x.namespace_id = c.namespace_id order by x.before limit 1) e
+$$;
+comment on function posthorn.stuck_jobs(text) is
+  'admin: How many jobs wait behind jobs that have FAILED, are CANCELLED or were deleted, counted up to 10,000; the first of those jobs, and the first one that waits for it.';
+
 create or replace function posthorn.examine_jobs(of_namespace text default null)
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
@@ -176,6 +212,17 @@ as $$
   where r.seen_at < posthorn.now() - interval '30 seconds' and (of_namespace is null or n.namespace = of_namespace)
   group by n.namespace
   union all
+  select 'warn', n.namespace, null, format('%s in namespace %s %s behind jobs that failed, or were cancelled or deleted; the first of these is job %s, which is %s',
+      posthorn.counted(s.jobs, 'job', 10000), n.namespace, case when s.jobs = 1 then 'waits' else 'wait' end, s.before, s.status),
+    case s.status
+      when 'FAILED' then format('look: %s; retry that job, or cancel the jobs that wait for it, with --jobs-after cancel for those behind them',
+        posthorn.command_line(n.namespace, 'jobs show', s.before::text))
+      when 'CANCELLED' then 'end those behind it: ' || posthorn.command_line(n.namespace, 'jobs cancel --jobs-after cancel', s.before::text)
+      else 'cancel those behind it, such as: ' || posthorn.command_line(n.namespace, 'jobs cancel --jobs-after cancel', s.job::text)
+    end,
+    'jobs behind jobs that failed', false, s.jobs
+  from posthorn.stuck_jobs(of_namespace) s join posthorn.namespaces n on n.id = s.namespace_id
+  union all
   select 'ok', null, null, case when d.waiting = 0 then 'none waits for a worker'
       else posthorn.counted(d.waiting, 'job', 10000) || case when d.waiting = 1 then ' waits' else ' wait' end
         || ' for a worker, the oldest for ' || posthorn.in_words(posthorn.now() - d.since) end
@@ -185,7 +232,7 @@ as $$
   from posthorn.due_jobs(of_namespace) d
 $$;
 comment on function posthorn.examine_jobs(text) is
-  'admin: Jobs that no worker takes, and jobs whose workers are silent.';
+  'admin: Jobs that no worker takes, jobs whose workers are silent, and jobs behind others that will not be completed.';
 
 create or replace function posthorn.examine_schedules(of_namespace text default null)
 returns setof posthorn.finding language sql stable

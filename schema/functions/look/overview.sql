@@ -66,7 +66,7 @@ comment on function posthorn.worst_groups(text, int, text[]) is
 create or replace function posthorn.summary(namespace text, hidden_streams text[] default '{}')
 returns table (
   groups bigint, streams bigint, last_event bigint, last_event_at timestamptz, delayed bigint, next_delayed_at timestamptz,
-  jobs_ready bigint, jobs_ready_since timestamptz, jobs_waiting bigint, jobs_running bigint, jobs_stalled bigint,
+  jobs_ready bigint, jobs_ready_since timestamptz, jobs_waiting bigint, jobs_blocked bigint, jobs_awaiting bigint, jobs_running bigint, jobs_stalled bigint,
   schedules bigint, schedules_paused bigint, schedules_failing bigint, next_schedule text, next_schedule_at timestamptz,
   relays bigint, archives bigint, projections bigint, imports bigint, nodes bigint,
   log_bytes numeric, log_since timestamptz, now timestamptz
@@ -87,6 +87,9 @@ begin
   select d.waiting, d.since into jobs_ready, jobs_ready_since from posthorn.due_jobs(summary.namespace) d;
   select count(*) filter (where w.namespace_id = ns) into jobs_waiting
   from (select x.namespace_id from posthorn.waiting_jobs x order by x.due_at, x.job limit 10000) w;
+  select count(*) filter (where b.namespace_id = ns) into jobs_blocked
+  from (select x.namespace_id from posthorn.blocked_jobs x order by x.job limit 10000) b;
+  select count(*) into jobs_awaiting from (select from posthorn.job_awaits x where x.namespace_id = ns limit 10000) a;
   select count(*) filter (where r.namespace_id = ns), count(*) filter (where r.namespace_id = ns and r.seen_at < posthorn.now() - interval '30 seconds')
   into jobs_running, jobs_stalled
   from (select x.namespace_id, x.seen_at from posthorn.running_jobs x order by x.job limit 10000) r;

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/mcp"
+)
+
+const mcpLong = `Serve the operations to an assistant by the Model Context Protocol, on the standard
+input and output, until the input ends. The client starts this command; it needs
+DATABASE_URL, or --database-url, and may do what that user may.
+
+Without --allow-changes only operations are served that look. With it, those that
+change something answer with a preview first, and do it when they are called again
+with the code of that preview. They are in the audit log, by "mcp". Operations
+whose answer is a secret, such as making a token, are never served.`
+
+const mcpExample = `  posthorn mcp
+  posthorn mcp --allow-changes --namespace billing`
+
+func newMCP(a *app) *cobra.Command {
+	cmd := about{"mcp", "Serve the operations to an assistant", mcpLong, mcpExample}.command()
+	allow := cmd.Flags().Bool("allow-changes", false, "also serve operations that change something, with a preview first")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx := cmd.Context()
+		if err := a.withDatabase(ctx, func(*pgx.Conn) error { return nil }); err != nil { // at once, rather than in each call
+			return err
+		}
+		server := mcp.Server{
+			Version: currentVersion().Version, AllowChanges: *allow,
+			With: func(ctx context.Context, use func(*admin.Admin) error) error {
+				return a.withAdmin(ctx, func(adm *admin.Admin) error { return use(adm.By("mcp")) })
+			},
+		}
+		return ignoreInterrupt(ctx, server.Serve(ctx, input{ctx, cmd.InOrStdin()}, cmd.OutOrStdout()))
+	}
+	return cmd
+}

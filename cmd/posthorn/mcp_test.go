@@ -1,0 +1,189 @@
+package main
+
+import (
+	"encoding/json"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/posthorn/posthorn/internal/test/testworld"
+)
+
+// assistant is a client of posthorn mcp, made with the protocol's own library.
+type assistant struct {
+	*testworld.World
+	session *mcp.ClientSession
+}
+
+func startAssistant(t *testing.T, args ...string) assistant {
+	t.Helper()
+	w := testworld.New(t)
+	cmd := exec.Command("posthorn", append([]string{"mcp", "--database-url", w.URL}, args...)...)
+	stderr := &testworld.Buffer{}
+	cmd.Stderr = stderr
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	t.Cleanup(func() { _ = session.Close() }) // ends the process with its input
+	return assistant{w, session}
+}
+
+// names are the tools that are listed.
+func (a assistant) names() string {
+	a.T.Helper()
+	tools, err := a.session.ListTools(a.T.Context(), nil)
+	if err != nil {
+		a.T.Fatal(err)
+	}
+	var names []string
+	for _, tool := range tools.Tools {
+		names = append(names, tool.Name)
+	}
+	return " " + strings.Join(names, " ") + " "
+}
+
+// call calls a tool, and returns the text of its answer.
+func (a assistant) call(name string, arguments map[string]any) (text string, failed bool) {
+	a.T.Helper()
+	answer, err := a.session.CallTool(a.T.Context(), &mcp.CallToolParams{Name: name, Arguments: arguments})
+	if err != nil {
+		a.T.Fatal(err)
+	}
+	for _, part := range answer.Content {
+		text += part.(*mcp.TextContent).Text + "\n"
+	}
+	return text, answer.IsError
+}
+
+// is asks the database whether something holds.
+func (a assistant) is(sql string) (holds bool) {
+	a.T.Helper()
+	if err := a.Pool().QueryRow(a.T.Context(), sql).Scan(&holds); err != nil {
+		a.T.Fatal(err)
+	}
+	return holds
+}
+
+const failFirst = `with c as (select * from posthorn.claim('default', 'billing', 'n', 1))
+	select posthorn.settle(lease, attempt, jsonb_build_array(jsonb_build_object('event', event_id, 'error', 'card declined', 'permanent', true))) from c`
+
+var previewCode = regexp.MustCompile(`with confirm: "([0-9a-f]+)"`)
+
+// An assistant finds a dead letter, sees what a redrive would do, and does it.
+func TestAssistantRedrivesADeadLetter(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t, "--allow-changes")
+	a.Exec("select posthorn.define_group('default', 'billing', '{}')")
+	a.Exec("select posthorn.publish('default', 'order.placed', '{\"order\": 7}')")
+	a.Exec(failFirst)
+
+	text, failed := a.call("list-dead-letters", map[string]any{"group": "billing"})
+	var letters []struct {
+		ID    int64
+		Error string
+	}
+	if err := json.Unmarshal([]byte(text), &letters); failed || err != nil || len(letters) != 1 || letters[0].Error != "card declined" {
+		t.Fatalf("the list: %s", text)
+	}
+	which := map[string]any{"group": "billing", "error": "declined"}
+	preview, failed := a.call("redrive-dead-letters", which)
+	code := previewCode.FindStringSubmatch(preview)
+	if failed || code == nil || !strings.Contains(preview, "redrive 1 dead letter") {
+		t.Fatalf("the preview: %s", preview)
+	}
+	const redriven = "select not exists (select from posthorn.list_dead_letters('default'))"
+	if a.is(redriven) {
+		t.Fatal("the preview has redriven")
+	}
+	a.Exec("select posthorn.publish('default', 'order.placed')")
+	a.Exec(failFirst)
+	which["confirm"] = code[1]
+	if again, _ := a.call("redrive-dead-letters", which); !strings.Contains(again, "another preview") || !strings.Contains(again, "redrive 2 dead letters") {
+		t.Errorf("a redrive of more than was previewed: %s", again)
+	} else {
+		which["confirm"] = previewCode.FindStringSubmatch(again)[1]
+	}
+	if done, failed := a.call("redrive-dead-letters", which); failed || !strings.Contains(done, "redrove 2 dead letters") {
+		t.Errorf("the redrive: %s", done)
+	}
+	if !a.is(redriven) {
+		t.Error("nothing was redriven")
+	}
+	if !a.is("select actor = 'mcp' and action = 'redrive-dead-letters' from posthorn.list_actions('default', null, 1, null, '{}')") {
+		t.Error("the audit log does not have it")
+	}
+}
+
+// Without --allow-changes, an assistant can only look.
+func TestAssistantOnlyLooks(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t)
+	names := a.names()
+	for _, name := range []string{"list-dead-letters", "get-job", "list-webhook-deliveries", "preview-seek-group"} {
+		if !strings.Contains(names, " "+name+" ") {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	for _, name := range []string{"redrive-dead-letters", "pause-group", "create-token"} {
+		if strings.Contains(names, " "+name+" ") {
+			t.Errorf("%s is offered", name)
+		}
+	}
+	a.Exec("select posthorn.define_group('default', 'billing', '{}')")
+	_, err := a.session.CallTool(t.Context(), &mcp.CallToolParams{Name: "pause-group", Arguments: map[string]any{"name": "billing"}})
+	if err == nil || !strings.Contains(err.Error(), "--allow-changes") {
+		t.Errorf("pausing a group: %v", err)
+	}
+}
+
+// Secrets stay out of conversations, also with --allow-changes.
+func TestAssistantSeesNoSecrets(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t, "--allow-changes")
+	names := a.names()
+	for _, name := range []string{"create-token", "create-webhook", "rotate-webhook-secret"} {
+		if strings.Contains(names, " "+name+" ") {
+			t.Errorf("%s is offered", name)
+		}
+	}
+	if !strings.Contains(names, " pause-group ") {
+		t.Error("pause-group is missing")
+	}
+}
+
+// Inputs that a tool does not allow are refused with a remedy.
+func TestAssistantIsTold(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t, "--allow-changes")
+	for _, refused := range []struct {
+		tool      string
+		arguments map[string]any
+		says      string
+	}{
+		{"get-group", nil, "name is missing"},
+		{"get-group", map[string]any{"name": "billing"}, "billing"},
+		{"list-dead-letters", map[string]any{"grup": "billing"}, "no input grup"},
+		{"list-dead-letters", map[string]any{"limit": 0}, "limit is out of range: 0. The largest number of items"},
+		{"list-dead-letters", map[string]any{"limit": "many"}, "limit is not valid"},
+		{"list-dead-letters", map[string]any{"cursor": "7"}, "no input cursor"},
+		{"put-schedule", map[string]any{"name": "n", "cron_expression": "@daily", "event_type": "e", "catch_up": "some"}, "It is one of skip, once, all."},
+		{"redrive-dead-letters", nil, "no dead letters are selected"},
+	} {
+		if text, failed := a.call(refused.tool, refused.arguments); !failed || !strings.Contains(text, refused.says) {
+			t.Errorf("%s %v: %s", refused.tool, refused.arguments, text)
+		}
+	}
+	a.Exec("select posthorn.define_group('default', 'billing', '{}')")
+	pause := map[string]any{"name": "billing"}
+	preview, _ := a.call("pause-group", pause)
+	pause["confirm"] = previewCode.FindStringSubmatch(preview)[1]
+	a.call("pause-group", pause)
+	if text, _ := a.call("get-group", map[string]any{"name": "billing"}); !strings.Contains(text, `"paused":true`) {
+		t.Errorf("the group: %s", text)
+	}
+}

@@ -1,0 +1,193 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
+)
+
+// tool is an operation as clients see it.
+type tool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Input       op.Schema       `json:"inputSchema"`
+	Hints       map[string]bool `json:"annotations"`
+
+	operation op.Any
+}
+
+// confirmName is the input that repeats the code of a preview.
+const confirmName = "confirm"
+
+// toolsOf returns the operations that are served: without changes those that only look. Those whose result is a secret
+// are never served, since conversations are kept.
+func toolsOf(changes bool) []tool {
+	described := op.Tools()
+	var tools []tool
+	for i, o := range op.All() {
+		if o.Issues() || o.Changes() && !changes {
+			continue
+		}
+		t := tool{
+			Name: described[i].Name, Description: described[i].Description, Input: described[i].Input,
+			Hints: map[string]bool{"readOnlyHint": !o.Changes(), "openWorldHint": false}, operation: o,
+		}
+		delete(t.Input.Properties, "cursor") // which only answers of the HTTP API have
+		if o.Changes() {
+			t.Hints["destructiveHint"] = o.Asks()
+			t.Description += " Without confirm it changes nothing, and answers with a preview."
+			t.Input.Properties[confirmName] = op.Schema{Type: "string", Description: "The code of the preview of this very call"}
+		}
+		tools = append(tools, t)
+	}
+	return tools
+}
+
+// content is the result of a call. Failed: the operation failed, and the text says why.
+type content struct {
+	Parts  []part `json:"content"`
+	Failed bool   `json:"isError,omitempty"`
+}
+
+type part struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+func text(s string) content { return content{Parts: []part{{"text", s}}} }
+
+func (c *session) call(ctx context.Context, params json.RawMessage) (any, *failure) {
+	var p struct {
+		Name      string                     `json:"name"`
+		Arguments map[string]json.RawMessage `json:"arguments"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		return nil, &failure{codeParams, "the parameters need a name and an object of arguments"}
+	}
+	for _, t := range c.tools {
+		if t.Name == p.Name {
+			answer, err := c.run(ctx, t, p.Arguments)
+			if err != nil {
+				answer = text(explain(err))
+				answer.Failed = true
+			}
+			return answer, nil
+		}
+	}
+	for _, t := range toolsOf(true) {
+		if t.Name == p.Name {
+			return nil, &failure{codeParams, p.Name + " changes something: start posthorn mcp with --allow-changes to have it"}
+		}
+	}
+	return nil, &failure{codeParams, fmt.Sprintf("there is no tool %q", p.Name)}
+}
+
+// run does the operation. One that changes something is done when the code of its preview is given.
+func (c *session) run(ctx context.Context, t tool, values map[string]json.RawMessage) (content, error) {
+	var confirm string
+	if t.operation.Changes() && values[confirmName] != nil {
+		if err := json.Unmarshal(values[confirmName], &confirm); err != nil {
+			return content{}, errors.New(confirmName + " is no text: give the code of the preview")
+		}
+		delete(values, confirmName)
+	}
+	in := t.operation.New()
+	if _, ok := values["cursor"]; ok {
+		return content{}, errors.New(t.Name + " has no input cursor: narrow the list by its other inputs")
+	}
+	if err := op.ReadTool(t.operation, in, values); err != nil {
+		return content{}, err
+	}
+	var answer content
+	err := c.server.With(ctx, func(a *admin.Admin) (err error) {
+		if t.operation.Changes() {
+			preview, err := previewOf(ctx, a, t, in, values)
+			if err != nil {
+				return err
+			}
+			if code := codeOf(t.Name, preview, values); code != confirm {
+				answer = previewed(t.Name, preview, code, confirm != "")
+				return nil
+			}
+		}
+		answer, err = done(ctx, a, t.operation, in)
+		return err
+	})
+	return answer, err
+}
+
+// previewOf says what a change would do: the question that people are asked, or else the description and the input.
+func previewOf(ctx context.Context, a *admin.Admin, t tool, in any, values map[string]json.RawMessage) (string, error) {
+	if t.operation.Asks() {
+		if question, err := t.operation.Question(ctx, a, in); err != nil || question != "" {
+			return question, err
+		}
+	}
+	input, err := json.Marshal(values)
+	return fmt.Sprintf("%s: %s", t.operation.Describe().Does, input), err
+}
+
+func previewed(name, preview, code string, other bool) content {
+	note := ""
+	if other {
+		note = " The code that was given belongs to another preview."
+	}
+	return text(fmt.Sprintf("Nothing has been changed.%s This call would: %s. To do it, call %s again with the same input and with %s: %q.",
+		note, preview, name, confirmName, code))
+}
+
+// secret makes codes of this process ones that nobody can guess without having asked for a preview.
+var secret = rand.Text()
+
+// codeOf is the code of a preview. Another input has another one, and so has the same input when its preview has changed.
+func codeOf(name, preview string, values map[string]json.RawMessage) string {
+	compact := map[string]string{}
+	for key, value := range values {
+		var b bytes.Buffer
+		_ = json.Compact(&b, value) // it was read before
+		compact[key] = b.String()
+	}
+	text, _ := json.Marshal([]any{secret, name, preview, compact})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:5])
+}
+
+// done does an operation and tells its result.
+func done(ctx context.Context, a *admin.Admin, o op.Any, in any) (content, error) {
+	out, err := o.Run(ctx, a, in)
+	if err != nil {
+		return content{}, err
+	}
+	var answer content
+	if o.Changes() {
+		answer = text(o.Sentence(in, out))
+	}
+	if o.Returns() {
+		result, err := json.Marshal(out)
+		if err != nil {
+			return content{}, err
+		}
+		answer.Parts = append(answer.Parts, part{"text", string(result)})
+	}
+	return answer, nil
+}
+
+// explain is an error with its remedy.
+func explain(err error) string {
+	if hinted, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok && hinted.Hint() != "" {
+		return strings.TrimSuffix(err.Error(), ".") + ". " + hinted.Hint()
+	}
+	return err.Error()
+}

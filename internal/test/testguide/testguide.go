@@ -50,20 +50,17 @@ var (
 // example has none, or if a sentence has another form.
 func Examples(t testing.TB, page string) []Example {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples, err := read(string(text))
-	if err != nil {
-		t.Fatalf("%s: %v", page, err)
-	}
-	return slices.DeleteFunc(examples, func(e Example) bool { return e.Language == "row" })
+	return slices.DeleteFunc(readPage(t, page), func(e Example) bool { return e.Language == "row" })
 }
 
 // Rows returns the rows of a page's tables that have three cells, of which the second is a
 // statement, request or command. Rights are named as for [Examples].
 func Rows(t testing.TB, page string) []Example {
+	t.Helper()
+	return slices.DeleteFunc(readPage(t, page), func(e Example) bool { return e.Language != "row" })
+}
+
+func readPage(t testing.TB, page string) []Example {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -73,7 +70,7 @@ func Rows(t testing.TB, page string) []Example {
 	if err != nil {
 		t.Fatalf("%s: %v", page, err)
 	}
-	return slices.DeleteFunc(examples, func(e Example) bool { return e.Language != "row" })
+	return examples
 }
 
 func read(text string) (examples []Example, err error) {

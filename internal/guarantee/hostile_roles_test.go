@@ -149,11 +149,11 @@ var refusedToAll = []string{
 // These statements are refused to one of our roles.
 var refusedTo = map[string][]string{
 	"posthorn_publisher": {
-		"set role posthorn_consumer", "set role posthorn_admin", "select * from posthorn.events", "select * from posthorn.jobs", "select * from posthorn.dead_letters", "select * from posthorn.streams", "select last_value from posthorn.event_id",
+		"set role posthorn_consumer", "set role posthorn_admin", "select * from posthorn.events", "select * from posthorn.outbox_event", "insert into posthorn.outbox_event (id) values (7)", "select * from posthorn.jobs", "select * from posthorn.dead_letters", "select * from posthorn.streams", "select last_value from posthorn.event_id",
 		"select * from posthorn.read_events('default', null)", "select posthorn.claim('default', 'billing', 'me')", "select posthorn.list_jobs('default')", "select posthorn.claim_jobs('default', 'me', '{a}', 1)", "select posthorn.tend()", "select posthorn.read_next_events('billing', null, 1, true)",
 	},
 	"posthorn_consumer": {
-		"set role posthorn_publisher", "set role posthorn_admin", "select posthorn.publish('default', 'a')", "select posthorn.enqueue('default', 'a')", "select * from posthorn.dead_letters", "select posthorn.list_dead_letters('default')", "select posthorn.purge('default', 'billing')", "select posthorn.seek('default', 'billing', now())",
+		"set role posthorn_publisher", "set role posthorn_admin", "select posthorn.publish('default', 'a')", "insert into posthorn.outbox_event (stream_name, event_type, payload) values ('default', 'a', '{}')", "select posthorn.enqueue('default', 'a')", "select * from posthorn.dead_letters", "select posthorn.list_dead_letters('default')", "select posthorn.purge('default', 'billing')", "select posthorn.seek('default', 'billing', now())",
 		"delete from posthorn.subscriptions", "insert into posthorn.subscriptions (group_id) values ('billing')", "select posthorn.set_stream_policy('default', 'payroll', 'open')", "select posthorn.shred_stream_keys('default', 'patients')",
 	},
 	"posthorn_admin": {"insert into posthorn.stream_names (namespace, name) values ('default', 'mine')", "select posthorn.create_token('mine', 'short', 'ph_', '{root}')"},
@@ -166,7 +166,8 @@ var secrets = []string{"select hash from posthorn.api_tokens", "select key from 
 // These statements may succeed. Code of the hostile role that they call runs as that
 // role, and they change nothing that standing lists.
 var harmlessToAll = []string{
-	"select posthorn.publish('default', 'a', '{\"a\": 1}'::pg_catalog.json)", "select posthorn.publish('default'::evil.text, 'a'::evil.text)", "select posthorn.publish('default', 'a', '{}'::evil.jsonb)", "select posthorn.publish('default', 'glad'::evil.mood)", "select posthorn.publish_many('default', '[{\"type\": \"a\"}]'::evil.jsonb)",
+	"select posthorn.publish('default', 'a', '{\"a\": 1}'::pg_catalog.json)", "select posthorn.publish('default'::evil.text, 'a'::evil.text)", "select posthorn.publish('default', 'a', '{}'::evil.jsonb)",
+	"insert into posthorn.outbox_event (stream_name, event_type, payload) values ('default'::evil.text, 'a'::evil.text, '{}'::evil.jsonb)", "insert into posthorn.outbox_event (stream_name, event_type, payload) values ('patients', 'a', '{\"a\": \"secret\"}')", "select posthorn.publish('default', 'glad'::evil.mood)", "select posthorn.publish_many('default', '[{\"type\": \"a\"}]'::evil.jsonb)",
 	"select posthorn.enqueue('default', 'a'::evil.text, '{}'::evil.jsonb, '{a}')", "select posthorn.register_node('default', 'a''; select pg_temp.f(1); --', metadata => '{}'::evil.jsonb)", "select posthorn.append_event_log('default', 'a', '{}', 'n')", "select posthorn.publish('default', 'a', deliver_at => evil.now())",
 	"select posthorn.tend()", "select posthorn.define_group('default', 'a\"; select pg_temp.f(1); --')", "select posthorn.claim('default', 'billing', 'w'::evil.text)", "select posthorn.subscribe('default', 'other', 'a', '{\"type\": \"a\", \"payload\": {\"a\": 1}}'::evil.jsonb)", "select posthorn.publish('default', 'a')", "select posthorn.claim('default', 'other', 'w')",
 	"select posthorn.read_events('default', posthorn.cursor_at('-infinity'))", "select posthorn.search_events('default', '{\"type\": \"a\"}')", "select * from posthorn.group_status", "select * from posthorn.table_changes", "select * from posthorn.partitions", "select * from posthorn.outbox_event", "select * from posthorn.schedules",
@@ -239,7 +240,7 @@ func TestHostileRolesGetNothingMore(t *testing.T) {
 }
 
 // Our roles write to no table and no sequence, except for the settings and
-// subscriptions of admins. None of our functions that run as the owner of the schema
+// subscriptions of admins, and for the view whose inserts publish. None of our functions that run as the owner of the schema
 // uses the caller's search path to find names.
 func TestRightsOfRoles(t *testing.T) {
 	t.Parallel()
@@ -255,9 +256,11 @@ func TestRightsOfRoles(t *testing.T) {
 		where c.relnamespace = 'posthorn'::regnamespace and c.relkind in ('r', 'p', 'v') and has_column_privilege(r, c.oid, a.attnum, p)
 		group by r, p, c.relname order by 1`, ourRoles),
 		[]string{
+			"posthorn_admin: insert outbox_event (event_type, metadata, namespace, payload, stream_name)",
 			"posthorn_admin: insert subscriptions (conditions_sql, expiry_interval, group_id, name, namespace, params)",
 			"posthorn_admin: update config (value)",
 			"posthorn_admin: update subscriptions (conditions_sql, error, expiry_interval, params, stopped_at)",
+			"posthorn_publisher: insert outbox_event (event_type, metadata, namespace, payload, stream_name)",
 		})
 	equal(t, "sequences", column[string](s, `select format('%s: %s', r, c.relname) from unnest($1::text[]) r, pg_class c
 		where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'S' and has_sequence_privilege(r, c.oid, 'usage, update')`, ourRoles), []string{})

@@ -18,11 +18,12 @@ import (
 	"github.com/posthorn/posthorn/internal/test/await"
 )
 
-// Example is a block of a guide, or an indented command.
+// Example is a block of a guide, an indented command, or a row of a table, see [Rows].
 type Example struct {
-	Language string // sh, sql, go or js
+	Language string // sh, sql, go, js or row
 	Text     string
 	Needs    Needs
+	Section  string // the heading of the second level above it; only of rows
 	Output   string // the block of text right under the example, see [CheckOutput]; "" if there is none
 }
 
@@ -34,8 +35,10 @@ type Needs string
 const Owner Needs = "owner"
 
 var (
-	// part is a block of code, an indented command, a heading or a sentence about rights.
-	part     = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$|^ {4}(posthorn [^\n]*)$|^(#+) [^\n]*$|The examples need (.*?)\\.\\s")
+	// part is a block of code, an indented command, a heading, a row of three cells of which the
+	// second is code, or a sentence about rights.
+	part = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$|^ {4}(posthorn [^\n]*)$|^(#+) ([^\n]*)$|" +
+		"^\\|[^|\n]*\\| `([^`\n]+)` \\|[^|\n]*\\|$|The examples need (.*?)\\.\\s")
 	sentence = regexp.MustCompile("^(?:a server with )?the (?:" +
 		"\\[role\\]\\((?:docs/)?operations\\.md#roles\\) (`posthorn_[a-z]+`)|" +
 		"\\[roles\\]\\((?:docs/)?operations\\.md#roles\\) (`posthorn_[a-z]+`) and (`posthorn_[a-z]+`))" +
@@ -46,6 +49,18 @@ var (
 // examples that follow it under its heading and the lower ones. The test fails if an
 // example has none, or if a sentence has another form.
 func Examples(t testing.TB, page string) []Example {
+	t.Helper()
+	return slices.DeleteFunc(readPage(t, page), func(e Example) bool { return e.Language == "row" })
+}
+
+// Rows returns the rows of a page's tables that have three cells, of which the second is a
+// statement, request or command. Rights are named as for [Examples].
+func Rows(t testing.TB, page string) []Example {
+	t.Helper()
+	return slices.DeleteFunc(readPage(t, page), func(e Example) bool { return e.Language != "row" })
+}
+
+func readPage(t testing.TB, page string) []Example {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -59,11 +74,11 @@ func Examples(t testing.TB, page string) []Example {
 }
 
 func read(text string) (examples []Example, err error) {
-	named := []Needs{""} // by level of heading
-	end := -1            // of the last example
+	named, section := []Needs{""}, "" // named is by level of heading
+	end := -1                         // of the last example
 	for _, at := range part.FindAllStringSubmatchIndex(text, -1) {
 		match := groups(text, at)
-		language, code, command, heading, said := match[1], match[2], match[3], match[4], match[5]
+		language, code, command, heading, row, said := match[1], match[2], match[3], match[4], match[6], match[7]
 		if language == "text" && at[0] == end+1 {
 			examples[len(examples)-1].Output = code
 		}
@@ -74,10 +89,15 @@ func read(text string) (examples []Example, err error) {
 			}
 			named = named[:level+1]
 			named[level] = named[level-1]
+			if level == 2 {
+				section = match[5]
+			}
 		case said != "":
 			if named[len(named)-1], err = needs(said); err != nil {
 				return nil, err
 			}
+		case row != "":
+			examples = append(examples, Example{Language: "row", Text: row, Needs: named[len(named)-1], Section: section})
 		default:
 			if command != "" {
 				language, code = "sh", command+"\n"

@@ -14,7 +14,8 @@ func TestMain(m *testing.M) { posthorntest.Main(m) }
 
 const page = "# A\n\nThe examples need the\n[role](operations.md#roles) `posthorn_consumer`.\n\n```sql\none\n```\n```text\n1\n```\n\n```\nnone\n```\n" +
 	"## B\n\n    posthorn two\n\n### C\n\nThe examples need the owner of the schema. Other words.\n\n```sh\nthree\n```\n### D\n```go\nfour\n```\n" +
-	"## E\n\nThe examples need a server with the [roles](operations.md#roles) `posthorn_consumer` and `posthorn_publisher`, and `create on database`.\n\n```js\nfive\n```\n"
+	"## E\n\nThe examples need a server with the [roles](operations.md#roles) `posthorn_consumer` and `posthorn_publisher`, and `create on database`.\n\n```js\nfive\n```\n" +
+	"| there | here | why |\n|---|---|---|\n| `6` | `select six()` | |\n| 7 | [seven](c.md) | |\n"
 
 // A sentence holds under its heading, and the next one under the same heading replaces it.
 func TestWhereASentenceHolds(t *testing.T) {
@@ -29,6 +30,7 @@ func TestWhereASentenceHolds(t *testing.T) {
 		{Language: "sh", Text: "three\n", Needs: Owner},
 		{Language: "go", Text: "four\n", Needs: "posthorn_consumer"},
 		{Language: "js", Text: "five\n", Needs: "posthorn_consumer,posthorn_publisher,create on database"},
+		{Language: "row", Text: "select six()", Needs: "posthorn_consumer,posthorn_publisher,create on database", Section: "E"},
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("examples (-want +got):\n%s", diff)

@@ -47,6 +47,14 @@ end $$;
 comment on function posthorn.touch_node_heartbeat(text) is
   'publisher, consumer: Notes that a node is alive, every 30 seconds; false if it was removed or swept and should register again.';
 
+-- The same function under the argument name of the event core, whose programs name it p_… . varchar only keeps the two
+-- apart: in a call by position Postgres prefers text.
+create or replace function posthorn.touch_node_heartbeat(p_node_id varchar)
+returns boolean language sql
+return posthorn.touch_node_heartbeat(node => p_node_id::text);
+comment on function posthorn.touch_node_heartbeat(varchar) is
+  'publisher, consumer: touch_node_heartbeat(node), for programs that name the argument p_node_id.';
+
 create or replace function posthorn.remove_node(namespace text, node text)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -41,6 +41,10 @@ begin
     execute format('grant execute on %s to %I', target, role_name);
   end loop;
   execute format('grant select on posthorn.schema_version to %I', role_name);
+  if kind in ('publisher', 'admin') then -- select: for "returning id"
+    execute format('grant insert (stream_name, event_type, payload, metadata, namespace), select (id)
+      on posthorn.outbox_event to %I', role_name);
+  end if;
   -- lease_events is inlined into its caller's query, which reads these tables itself.
   if kind in ('consumer', 'admin') then
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,

@@ -39,6 +39,19 @@ return 'core_events_' || replace(namespace, '-', '_') || '_dlq';
 comment on function posthorn.dead_letter_queue_name_for_namespace(text) is
   'admin: The dead-letter queue name that seed systems derive from a namespace.';
 
+-- These two under the argument name of the event core. In a call by position Postgres prefers text to varchar.
+create or replace function posthorn.queue_name_for_namespace(p_namespace varchar)
+returns text language sql immutable parallel safe
+return posthorn.queue_name_for_namespace(namespace => p_namespace::text);
+comment on function posthorn.queue_name_for_namespace(varchar) is
+  'admin: queue_name_for_namespace(namespace), for programs that name the argument p_namespace.';
+
+create or replace function posthorn.dead_letter_queue_name_for_namespace(p_namespace varchar)
+returns text language sql immutable parallel safe
+return posthorn.dead_letter_queue_name_for_namespace(namespace => p_namespace::text);
+comment on function posthorn.dead_letter_queue_name_for_namespace(varchar) is
+  'admin: dead_letter_queue_name_for_namespace(namespace), for programs that name the argument p_namespace.';
+
 create or replace function posthorn.namespace_id(namespace text)
 returns int language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -85,6 +85,20 @@ end $$;
 comment on function posthorn.append_event_log(text, text, jsonb, text, uuid, jsonb) is
   'publisher: Publishes an event with the columns of event_log and returns its id; the producer and the other arguments go into the metadata.';
 
+-- The same function under the argument names of the event core. In a call by position Postgres prefers text to varchar.
+create or replace function posthorn.append_event_log(
+  p_namespace varchar,
+  p_event_type varchar,
+  p_payload jsonb,
+  p_producer_node_id varchar,
+  p_scheduled_task_id uuid default null,
+  p_metadata jsonb default '{}'
+) returns bigint language sql
+return posthorn.append_event_log(namespace => p_namespace::text, event_type => p_event_type::text, payload => p_payload,
+  producer_node_id => p_producer_node_id::text, scheduled_task_id => p_scheduled_task_id, metadata => p_metadata);
+comment on function posthorn.append_event_log(varchar, varchar, jsonb, varchar, uuid, jsonb) is
+  'publisher: append_event_log, for programs that name its arguments p_namespace and so on.';
+
 -- An event of event_log as one JSON object. Unknown fields are left out, but the producer is then empty.
 create or replace function posthorn.event_envelope(
   namespace text, id bigint, type text, payload json, metadata json, published_at timestamptz, delivery int

@@ -5,7 +5,7 @@
 --   relayed                       the events that were written, and when
 --   imports, import_streams       streams of brokers that a process publishes into the log, and its positions
 --   imported_ids                  ids at the origin, to know the events that a broker repeats
---   outbox_event, relay_status, relay_leases, import_status, import_stream_status (views)
+--   outbox_event, relay_status, relay_leases, import_status, import_stream_status (views); an insert into outbox_event publishes
 --
 -- Flow
 --   lead_relay ──► take_relay ──► the broker ──► settle_relay

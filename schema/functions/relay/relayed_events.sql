@@ -176,4 +176,23 @@ join (
 where (s.imported or not e.metadata::text ^@ '{"posthorn_origin":')
   and e.id not in (select i from posthorn.relays y join posthorn.leases l on l.group_id = y.group_id cross join unnest(l.ids) i where l.ids is not null);
 comment on view posthorn.outbox_event is
-  'The log as an outbox table: with the time when each event was written to a broker; null while a relay owes it. Imported events are in it if a relay is for those.';
+  'The log as an outbox table: with the time when each event was written to a broker; null while a relay owes it. Imported events are in it if a relay is for those. An inserted row is published.';
+
+-- Trigger: publishes a row that is inserted into outbox_event, with the rights of the caller.
+create or replace function posthorn.publish_outbox_event()
+returns trigger language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if num_nonnulls(new.id, new.created_at, new.published_at) > 0 then
+    raise exception 'id, created_at and published_at of outbox_event are set by the database'
+      using errcode = 'PH004', hint = 'Insert stream_name, event_type, payload, metadata and, unless it is default, namespace.';
+  end if;
+  new.id := posthorn.publish(coalesce(new.namespace, 'default'), new.event_type, new.payload,
+    stream => new.stream_name, metadata => new.metadata::json);
+  return new;
+end $$;
+
+create or replace trigger publish
+instead of insert on posthorn.outbox_event
+for each row execute function posthorn.publish_outbox_event();

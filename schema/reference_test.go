@@ -240,7 +240,11 @@ func differences(overloads []sqlFunction) []string {
 				others = append(others, "`"+argument+"`")
 			}
 		}
-		if i > 0 {
+		switch {
+		case i == 0:
+		case !slices.ContainsFunc(others, func(o string) bool { return !strings.HasPrefix(o, "`p_") }): // as in an older system
+			all = append(all, "names that begin with `p_`")
+		default:
 			all = append(all, strings.Join(others, " and "))
 		}
 	}

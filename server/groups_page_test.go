@@ -60,6 +60,36 @@ func TestPageGroup(t *testing.T) {
 	b.get("/ui/default/group").wantPage(t, 404)
 }
 
+// Charts of the overview and of a group show an hour, a day or a week, each with no more bars
+// than fit.
+func TestPageCharts(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, "select posthorn.define_group('default', 'billing')")
+	s.exec(t, "select posthorn.publish('default', 'e')")
+	s.exec(t, `insert into posthorn.samples (namespace_id, at, seq, seconds, published, handled, failed, groups, positions, lags, passed)
+		select g.namespace_id, now() - i * interval '15 minutes', 0, 900, 900, 900, 9, array[g.id], array[0], array[60], array[900]
+		from posthorn.groups g, generate_series(13, 700) i where g.name = 'billing'`)
+	for path, ids := range map[string][]string{"/": {"published", "handled", "failed"}, "/ui/default/group?name=billing": {"behind", "delivered"}} {
+		join := "?"
+		if strings.Contains(path, "?") {
+			join = "&"
+		}
+		for span, bars := range map[string]int{"day": 80, "week": 80} {
+			page := b.get(path+join+"range="+span).wantPage(t, 200, "in the last "+span+":", `aria-current="true">`+span)
+			for _, id := range ids {
+				_, chart, _ := strings.Cut(page.body, `id="chart-`+id+`"`)
+				chart, _, _ = strings.Cut(chart, "</section>")
+				if n := strings.Count(chart, "<rect "); n < bars || n > 96 {
+					t.Errorf("%s, %s: %s has %d bars", path, span, id, n)
+				}
+			}
+		}
+		b.get(path+join+"range=year").wantPage(t, 400, "there is no range year")
+	}
+}
+
 // Names that a path could not hold can be operated all the same.
 func TestPageGroupsWithOddNames(t *testing.T) {
 	t.Parallel()

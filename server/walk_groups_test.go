@@ -28,7 +28,8 @@ func walkOverview(p *person) {
 	p.finds("select count(*) = 3 from posthorn.retries")
 	p.recorded("redrive-dead-letters billing 3")
 	p.goTo("Overview")
-	p.sees("attention", "no worker has claimed")
+	p.click("week")
+	p.sees("attention", "no worker has claimed", "published")
 	p.seesNone("dead letters")
 }
 

@@ -89,7 +89,7 @@ var everyday = []calls{
 		"select count(*) from posthorn.group_leases('default', 'plain')",
 		"select count(*) from posthorn.group_retries('default', 'plain')",
 		"select count(*) from posthorn.group_handlers('default', 'plain')",
-		"select count(*) from posthorn.group_lags('default', 'plain')",
+		"select count(*) from posthorn.group_rates('default', 'plain', '7 days', 84)",
 		"select posthorn.matches('a.*', 'a.b'), posthorn.name_now($plain, 'w')",
 		"select count(*) from posthorn.event_story('default', $event)",
 		"select count(*) from posthorn.event_of((select id from posthorn.namespaces where namespace = 'default'), $plain, $event)",
@@ -322,6 +322,7 @@ var everyday = []calls{
 		"select posthorn.namespace_id('default'), posthorn.now(), posthorn.setting('dedup_period')",
 		"select version from posthorn.schema_version",
 		"select count(*) from posthorn.rates('default')",
+		"select count(*) from posthorn.rates('default', '7 days', 84)",
 	}},
 
 	// These may read whole tables of what is under way: leases, retries, running jobs,

@@ -36,6 +36,15 @@ function setTimes() {
   }
 }
 
+// The time axis of a chart.
+const axisForms = {
+  clock: new Intl.DateTimeFormat(undefined, { timeStyle: "short" }),
+  day: new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "numeric" }),
+};
+function setAxes() {
+  for (const text of document.querySelectorAll("svg text[data-at]")) text.textContent = axisForms[text.dataset.form].format(Date.parse(text.dataset.at));
+}
+
 // Rows are known by data-key, forms and tables by their id.
 const keyOf = (node) => node.dataset?.key || node.id;
 
@@ -115,6 +124,7 @@ function follow() {
     for (const { name, value } of main.attributes) fresh.setAttribute(name, value);
     renew(main, fresh);
     convertTypedTimes();
+    setAxes();
     setTimes();
     document.dispatchEvent(new Event("posthorn:renewed"));
   });
@@ -168,6 +178,7 @@ function convertTypedTimes() {
 }
 
 convertTypedTimes();
+setAxes();
 setTimes();
 setInterval(() => { if (!document.hidden) setTimes(); }, 1000);
 if (main && "live" in main.dataset) {

@@ -67,6 +67,7 @@ var walks = map[string]func(p *person){
 	"discard and recover":      walkDiscard,
 	"jobs":                     walkJobs,
 	"jobs after jobs":          walkJobsAfter,
+	"job that failed":          walkFailedJob,
 	"retry all jobs":           walkRetryJobs,
 	"tags of jobs":             walkJobTags,
 	"streams":                  walkStreams,

@@ -125,6 +125,7 @@ func walkEditDeadLetter(p *person) {
 	p.bury(p.T, "billing", 1, "no such card")
 	p.visit("/ui/default/dead-letters")
 	p.clickIn("no such card", "no such card")
+	p.inSight("no such card", "Redrive", "Edit and redrive…", "Discard", "billing")
 	p.click("Edit and redrive…")
 	p.sees("no such card", "The log keeps event 1 as it was")
 	p.fill("Payload, JSON", `{"card": 7}`)

@@ -74,6 +74,18 @@ func walkRetryJobs(p *person) {
 	p.recorded("retry-jobs 20")
 }
 
+// The error of a job that failed, and the buttons that help, are seen at once.
+func walkFailedJob(p *person) {
+	p.exec(p.T, `select posthorn.enqueue('default', 'call', tags => '{sms}', max_retries => 0)`)
+	p.exec(p.T, `select posthorn.fail_job(j.id, 'a-worker-with-a-long-name-7f3a', $1) from posthorn.claim_jobs('default', 'a-worker-with-a-long-name-7f3a', '{sms}', 1) j`,
+		"no answer from https://sms.example/v2/messages/send?account=1234567890&template=welcome: 503 Service Unavailable")
+	p.visit("/ui/default/job?id=1")
+	p.inSight("503 Service Unavailable", "FAILED", "Retry", "Enqueue one like this …", "a-worker-with-a-long-name-7f3a")
+	p.click("Retry")
+	p.sees("PENDING")
+	p.recorded("reset-job 1 1")
+}
+
 // The jobs of a tag are limited, paused and resumed.
 func walkJobTags(p *person) {
 	p.exec(p.T, "select posthorn.enqueue('default', 'call', tags => '{sms}') from generate_series(1, 3)")

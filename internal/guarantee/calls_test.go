@@ -296,6 +296,8 @@ var everyday = []calls{
 		"select posthorn.rotate_webhook_secret('default', 'quick')",
 		"select posthorn.test_webhook('default', 'quick')",
 		`select count(*) from posthorn.list_webhook_attempts('default', '{"webhook": "quick", "limit": 10}')`,
+		"select count(*) from posthorn.webhook_rates('default', 'quick', '7 days', 84)",
+		"select count(*) from posthorn.webhook_bodies('default', 'quick', array[$event])",
 		"select count(*) from posthorn.webhook_namespaces()",
 		"select posthorn.webhook_slot(1, 1)",
 		"select count(*) from " + leadHooks,

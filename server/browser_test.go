@@ -68,6 +68,7 @@ var walks = map[string]func(p *person){
 	"jobs":                     walkJobs,
 	"jobs after jobs":          walkJobsAfter,
 	"job that failed":          walkFailedJob,
+	"search jobs":              walkSearchJobs,
 	"retry all jobs":           walkRetryJobs,
 	"tags of jobs":             walkJobTags,
 	"streams":                  walkStreams,

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,47 @@ func TestPageGroups(t *testing.T) {
 	}
 	b.get("/ui/default/groups?name=G11").wantPage(t, 200, `data-key="g11"`, `data-key="g119"`).wantNone(t, `data-key="g12"`)
 	b.get("/ui/default/groups?name=none").wantPage(t, 200, "There is no group with this name.")
+}
+
+// The list is sorted by each of its numbers, the worst first, and each order goes on over all
+// groups. The number of all that match is shown.
+func TestPageGroupsSorted(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	for _, sql := range []string{
+		`select posthorn.publish('default', 'e')`,
+		`select posthorn.define_group('default', 'behind', '{"start": "beginning"}')`,
+		`select posthorn.define_group('default', 'fails')`,
+		`select posthorn.define_group('default', 'g' || i) from generate_series(1, 120) i`,
+		`insert into posthorn.retries (group_id, event_id, attempts, due_at) select g.id, i, 1, now() + interval '1 day' from posthorn.groups g, generate_series(1, 3) i where g.name = 'fails'`,
+		`insert into posthorn.retries (group_id, event_id, attempts, due_at) select g.id, 1, 1, now() + interval '1 day' from posthorn.groups g where g.name = 'g77'`,
+	} {
+		s.exec(t, sql)
+	}
+	s.bury(t, "z dead", 2, "503")
+	for sort, want := range map[string][]string{"name": {"behind", "fails"}, "oldest": {"behind"}, "backlog": {"behind"}, "retries": {"fails", "g77", "behind"}, "dead": {"z dead", "behind"}} {
+		var names []string
+		for path := "/ui/default/groups?sort=" + sort; path != ""; {
+			page := b.get(path).wantPage(t, 200, "123 groups")
+			for _, row := range dataKey.FindAllString(page.body, -1) {
+				names = append(names, strings.Trim(row[len(`<tr data-key=`):], `"`))
+			}
+			path = ""
+			if next := nextLink.FindStringSubmatch(page.body); next != nil {
+				path = strings.ReplaceAll(next[1], "&amp;", "&")
+			}
+		}
+		if len(names) != 123 || len(slices.Compact(slices.Sorted(slices.Values(names)))) != 123 {
+			t.Errorf("%s: %d of 123 groups were shown", sort, len(names))
+		}
+		if len(names) >= len(want) && !slices.Equal(names[:len(want)], want) {
+			t.Errorf("%s: the first groups are %q, not %q", sort, names[:len(want)], want)
+		}
+	}
+	b.get("/ui/default/groups?name=g11&sort=retries").wantPage(t, 200, "11 groups with this text in the name", `aria-sort="descending"`)
+	b.get("/ui/default/groups?sort=luck").wantPage(t, 400, "groups have no order luck")
+	b.get("/ui/default/groups?after=7").wantPage(t, 400, "no place in the list")
 }
 
 func TestPageGroup(t *testing.T) {

@@ -41,6 +41,8 @@ func walkGroups(p *person) {
 	paused := func(want string) { p.finds("select paused = " + want + " from posthorn.groups where name = 'billing'") }
 	p.visit("/")
 	p.goTo("Groups")
+	p.click("Dead")
+	p.sees("2 groups")
 	p.fill("Name contains", "bill")
 	p.click("Show")
 	p.seesNone("mail")

@@ -74,6 +74,28 @@ func walkRetryJobs(p *person) {
 	p.recorded("retry-jobs 20")
 }
 
+// A search among many jobs goes on by itself until it finds one, and can be stopped.
+func walkSearchJobs(p *person) {
+	p.exec(p.T, `select posthorn.enqueue('default', 'the Needle', '{"order": 7}', tags => '{rare}', max_retries => 0)`)
+	p.exec(p.T, `select posthorn.fail_job(j.id, 'w', 'No answer from the bank') from posthorn.claim_jobs('default', 'w', '{rare}', 1) j`)
+	p.exec(p.T, `insert into posthorn.enqueued_jobs (run_at, created_at, namespace_id, month, priority, max_retries, title, tags, payload)
+		select o.run_at, o.created_at, o.namespace_id, o.month, 0, 0, 'hay', '{}', '{}' from posthorn.enqueued_jobs o, generate_series(1, 150000)`)
+	p.visit("/ui/default/jobs")
+	for label, text := range map[string]string{"Title contains": "needle", "Error contains": "no answer", "Payload contains, JSON": `{"order": 7}`} {
+		p.fill(label, text)
+		p.click("Show")
+		p.sees("1 the Needle", "No answer from the bank")
+		p.visit("/ui/default/jobs")
+	}
+	p.fill("Title contains", "nothing has this title")
+	p.click("Show")
+	p.must("click", "Stop", "", "main")
+	p.sees("Look further back", "None of the newest jobs match", "of 150,001")
+	p.seesNone("There is no such job.")
+	p.click("Look further back")
+	p.sees("There is no such job.")
+}
+
 // The error of a job that failed, and the buttons that help, are seen at once.
 func walkFailedJob(p *person) {
 	p.exec(p.T, `select posthorn.enqueue('default', 'call', tags => '{sms}', max_retries => 0)`)

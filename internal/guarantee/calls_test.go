@@ -86,6 +86,7 @@ var everyday = []calls{
 		"select posthorn.resume_group('default', 'plain')",
 		"select posthorn.seek('default', 'small', 'infinity')",
 		"select count(*) from posthorn.find_groups('default')",
+		"select count(*) from posthorn.rank_groups('default', sort => 'oldest')",
 		"select count(*) from posthorn.group_leases('default', 'plain')",
 		"select count(*) from posthorn.group_retries('default', 'plain')",
 		"select count(*) from posthorn.group_handlers('default', 'plain')",

@@ -15,8 +15,8 @@ type unit struct {
 }
 
 var (
-	perSecond = unit{func(v float64) string { return rate(v) + "/s" }, func(v float64) string { return brief(v) + "/s" }, roundUp}
-	inSeconds = unit{took, took, roundUpTime}
+	perSecond  = unit{func(v float64) string { return rate(v) + "/s" }, func(v float64) string { return brief(v) + "/s" }, roundUp}
+	inSeconds  = unit{took, took, roundUpTime}
 	inRequests = unit{func(v float64) string { return count(v) }, brief, func(v float64) float64 { return math.Max(1, roundUp(v)) }}
 )
 

@@ -115,7 +115,7 @@ function follow() {
     source = undefined;
     return;
   }
-  if (source) return;
+  if (source || searching) return;
   source = new EventSource(location.pathname + location.search);
   source.addEventListener("main", (message) => {
     tell("");
@@ -138,6 +138,41 @@ function follow() {
     }
   });
 }
+
+// A search that has found nothing yet goes on, until it finds something, has looked at
+// everything, or the person stops it.
+let searching = false;
+async function goOn() {
+  const next = () => main?.querySelector("a[data-goes-on]");
+  searching = Boolean(next());
+  while (searching && next()) {
+    main.querySelector("[data-stop]").hidden = false;
+    const address = next().href;
+    let answer;
+    try {
+      answer = await fetch(address);
+      if (!answer.ok) break;
+      answer = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
+    } catch {
+      break;
+    }
+    if (!searching) break;
+    history.replaceState(null, "", address);
+    const stop = answer.querySelector("[data-stop]");
+    if (stop) stop.hidden = false; // the button that the person may be about to press stays the same
+    renew(main, answer);
+    setTimes();
+  }
+  searching = false;
+  const stop = main?.querySelector("[data-stop]");
+  if (stop) stop.hidden = true;
+}
+
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-stop]")) return;
+  searching = false;
+  event.target.hidden = true;
+});
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
@@ -181,7 +216,8 @@ convertTypedTimes();
 setAxes();
 setTimes();
 setInterval(() => { if (!document.hidden) setTimes(); }, 1000);
+const looked = goOn();
 if (main && "live" in main.dataset) {
-  follow();
+  looked.then(follow);
   document.addEventListener("visibilitychange", follow);
 }

@@ -90,6 +90,7 @@ func walkSearchJobs(p *person) {
 	p.fill("Title contains", "nothing has this title")
 	p.click("Show")
 	p.must("click", "Stop", "", "main")
+	p.until("renewed") // the page is live again, so the search has ended
 	p.sees("Look further back", "None of the newest jobs match", "of 150,001")
 	p.seesNone("There is no such job.")
 	p.click("Look further back")

@@ -57,7 +57,7 @@ func TestRates(t *testing.T) {
 			t.Errorf("the interval is %+v", r)
 		}
 	}
-	if math.Abs(published-7) > 1e-6 || handled < 5 || math.Abs(failed-3) > 1e-6 {
+	if math.Abs(published-7) > 1e-6 || handled < 4.99 || math.Abs(failed-3) > 1e-6 {
 		t.Errorf("%v published, %v handled, %v failed in %+v", published, handled, failed, rates)
 	}
 	lags, err := a.GroupRates(ctx, "g", time.Hour, 60)
@@ -68,7 +68,7 @@ func TestRates(t *testing.T) {
 	for _, l := range lags {
 		passed += l.Passed
 	}
-	if passed < 5 || math.Abs(passed-handled) > 2 { // the last two events are handled in neither
+	if passed < 4.99 || math.Abs(passed-handled) > 2 { // the last two events are handled in neither
 		t.Errorf("the group has passed %v of %v in %+v", passed, handled, lags)
 	}
 	if _, err := a.Rates(ctx, time.Hour, 1000); !errors.Is(err, posthorn.ErrInvalid) {

@@ -154,7 +154,6 @@ $$;
 -- intervals, and its events are no peak at its end.
 create or replace function posthorn.intervals_of(at timestamptz, seconds float8, since timestamptz, width interval, intervals int)
 returns table (i int, part float8) language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
   with x as (
     select (extract(epoch from intervals_of.at - intervals_of.since) - intervals_of.seconds)::float8 / w as lo,
@@ -170,7 +169,6 @@ $$;
 -- than a screen shows, or of times of which there are no samples.
 create or replace function posthorn.chart_since(upto timestamptz, period interval, intervals int)
 returns timestamptz language plpgsql immutable
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (intervals between 1 and 120 and period between interval '1 minute' and interval '8 days') is not true then

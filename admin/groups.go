@@ -48,6 +48,21 @@ func (a *Admin) GroupNames(ctx context.Context, part, after string, limit int) (
 	return a.names(ctx, "find groups", "select posthorn.find_groups($1::text, $2::text, $3::text, $4::int, $5::text[])", part, pg.Optional(after), limit, list(a.hidden))
 }
 
+// RankedGroup is a place in an order of groups.
+type RankedGroup struct {
+	Group    string  `db:"group_name"`
+	Rank     float64 `db:"rank"`
+	Matching int64   `db:"matching"` // the number of groups in the order
+}
+
+// RankGroups returns the groups that contain a text behind another one, with "" the first, in
+// the order of their name, oldest unread event, backlog, retries or dead (letters): the worst
+// first.
+func (a *Admin) RankGroups(ctx context.Context, part, sort string, after RankedGroup, limit int) ([]RankedGroup, error) {
+	return rows[RankedGroup](ctx, a.db, "rank groups", "select * from posthorn.rank_groups($1::text, $2::text, $3::text, $4::float8, $5::text, $6::int, $7::text[])",
+		a.namespace, part, sort, after.Rank, pg.Optional(after.Group), limit, list(a.hidden))
+}
+
 // GroupsNamed returns the statuses of some groups of the namespace, by name.
 func (a *Admin) GroupsNamed(ctx context.Context, names []string) ([]GroupStatus, error) {
 	return rows[GroupStatus](ctx, a.db, "list groups", `

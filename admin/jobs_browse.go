@@ -3,22 +3,47 @@ package admin
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// BrowseJobs returns jobs with numbers below before, newest first; before 0 means the
-// newest. Of the filter it uses status, tags and limit. It looks at a bounded number of
-// jobs: lookedTo is the number below which it did not look, 0 if it looked at all.
+// JobSearch selects jobs for people who look for some. It uses status, tags and limit of the
+// filter.
+type JobSearch struct {
+	JobFilter
+	Title   string          // part of the title, in any case
+	Error   string          // part of the error of a job that failed for good or was cancelled
+	Payload json.RawMessage // contained in the payload
+	From    time.Time       // when it was enqueued
+	Before  time.Time
+}
+
+// Narrow tells whether the search looks for more than status and tags, by which jobs are
+// changed.
+func (s JobSearch) Narrow() bool {
+	return s.Title != "" || s.Error != "" || len(s.Payload) > 0 || !s.From.IsZero() || !s.Before.IsZero()
+}
+
+// BrowseJobs is [Admin.SearchJobs] for a filter. Of that it uses status, tags and limit.
 func (a *Admin) BrowseJobs(ctx context.Context, f JobFilter, before int64) (jobs []JobStatus, lookedTo int64, err error) {
+	return a.SearchJobs(ctx, JobSearch{JobFilter: f}, before)
+}
+
+// SearchJobs returns jobs with numbers below before, newest first; before 0 means the
+// newest. It looks at a bounded number of jobs: lookedTo is the number below which it did not
+// look, 0 if it looked at all.
+func (a *Admin) SearchJobs(ctx context.Context, s JobSearch, before int64) (jobs []JobStatus, lookedTo int64, err error) {
 	type found struct {
 		Job      *int64 `db:"job"`
 		LookedTo *int64 `db:"looked_to"`
 	}
-	page, err := rows[found](ctx, a.db, "browse jobs", "select * from posthorn.browse_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int)",
-		a.namespace, pg.Optional(f.Status), list(f.Tags), pg.Optional(before), cmp.Or(f.Limit, 20))
+	page, err := rows[found](ctx, a.db, "browse jobs", `select * from posthorn.browse_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int,
+		title => $6::text, error => $7::text, payload => $8::jsonb, enqueued_from => $9::timestamptz, enqueued_before => $10::timestamptz)`,
+		a.namespace, pg.Optional(s.Status), list(s.Tags), pg.Optional(before), cmp.Or(s.Limit, 20),
+		pg.Optional(s.Title), pg.Optional(s.Error), pg.Document(s.Payload), pg.Optional(s.From), pg.Optional(s.Before))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -63,34 +63,36 @@ func (a *Admin) Summary(ctx context.Context) (Summary, error) {
 	return only(a, found, err, "namespace", a.namespace, "Define it first.")
 }
 
-// Rate counts the events of a namespace in the seconds before a time.
+// Rate counts the events of a namespace in an interval.
 type Rate struct {
-	At        time.Time `json:"at"`
-	Seconds   float64   `json:"seconds"`
-	Published int64     `json:"published"`
-	Handled   int64     `json:"handled"` // events that groups have passed, all together
-	Failed    int64     `json:"failed"`  // attempts
+	At        time.Time `json:"at"`        // where the interval begins
+	Seconds   float64   `json:"seconds"`   // its length
+	Published float64   `json:"published"` // whole numbers, but where a sample is part of two intervals
+	Handled   float64   `json:"handled"`   // events that groups have passed, all together
+	Failed    float64   `json:"failed"`    // attempts
 }
 
-// Rates returns the rates of each minute of the last hour, oldest first, and of the time
-// since then. It leaves out minutes without events.
-func (a *Admin) Rates(ctx context.Context) ([]Rate, error) {
-	return rows[Rate](ctx, a.db, "list rates", "select * from posthorn.rates($1::text)", a.namespace)
+// Rates returns the rates of a period of at most 8 days until now, in at most 120 intervals,
+// oldest first. It leaves out intervals without events. The last interval has only begun.
+func (a *Admin) Rates(ctx context.Context, period time.Duration, intervals int) ([]Rate, error) {
+	return rows[Rate](ctx, a.db, "list rates", "select * from posthorn.rates($1::text, $2::interval, $3::int)", a.namespace, period, intervals)
 }
 
-// GroupLag is the lag of a group at a time.
-type GroupLag struct {
-	At         time.Time `json:"at"`
-	LagSeconds float64   `json:"lag_seconds"`
+// GroupRate counts the events that a group has passed in an interval, and says how far it
+// was behind.
+type GroupRate struct {
+	At         time.Time `json:"at"`      // where the interval begins
+	Seconds    float64   `json:"seconds"` // its length
+	Passed     float64   `json:"passed"`
+	LagSeconds float64   `json:"lag_seconds"` // at most
 }
 
-// GroupLags returns the lags of a group in the minutes of the last three hours that had
-// events.
-func (a *Admin) GroupLags(ctx context.Context, group string) ([]GroupLag, error) {
+// GroupRates returns the rates of a group until the last sample, as [Admin.Rates] does.
+func (a *Admin) GroupRates(ctx context.Context, group string, period time.Duration, intervals int) ([]GroupRate, error) {
 	if err := a.see(ctx, a.db, aGroup(group)); err != nil {
 		return nil, err
 	}
-	return rows[GroupLag](ctx, a.db, "list lags", "select at, lag_seconds::float8 from posthorn.group_lags($1::text, $2::text)", a.namespace, group)
+	return rows[GroupRate](ctx, a.db, "list rates of group", "select * from posthorn.group_rates($1::text, $2::text, $3::interval, $4::int)", a.namespace, group, period, intervals)
 }
 
 // SeekPreview has the effects of [Admin.Seek]. Events are counted up to 10,000, and

@@ -1,6 +1,8 @@
 package admin_test
 
 import (
+	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -20,8 +22,8 @@ func tend(t *testing.T, ph *posthorn.Client, later time.Duration) {
 	}
 }
 
-// Each minute has what happened in it, in its namespace, and the time since then has a
-// row of its own.
+// The intervals have what happened in them, in their namespace, with the time since the last
+// sample.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t, posthorn.Config{})
@@ -44,25 +46,84 @@ func TestRates(t *testing.T) {
 	tend(t, ph, time.Minute)
 	exec("select posthorn.publish('default', 'e') from generate_series(1, 2)")
 	posthorntest.Advance(t, ph, 30*time.Second)
-	rates, err := a.Rates(ctx)
-	if err != nil || len(rates) != 3 {
+	rates, err := a.Rates(ctx, time.Hour, 60)
+	if err != nil || len(rates) < 3 || len(rates) > 5 {
 		t.Fatalf("rates are %+v, %v", rates, err)
 	}
-	if r := rates[1]; r.Published != 5 || r.Handled < 5 || r.Failed != 3 || r.Seconds < 60 || r.Seconds > 90 {
-		t.Errorf("the busy minute is %+v", r)
+	var published, handled, failed float64
+	for i, r := range rates {
+		published, handled, failed = published+r.Published, handled+r.Handled, failed+r.Failed
+		if last := i == len(rates)-1; r.Seconds > 60 || r.Seconds < 60 && !last {
+			t.Errorf("the interval is %+v", r)
+		}
 	}
-	if r := rates[2]; r.Published != 2 || r.Failed != 0 || r.Seconds < 30 || r.Seconds > 90 {
-		t.Errorf("since then: %+v", r)
+	if math.Abs(published-7) > 1e-6 || handled < 4.99 || math.Abs(failed-3) > 1e-6 {
+		t.Errorf("%v published, %v handled, %v failed in %+v", published, handled, failed, rates)
 	}
-	lags, err := a.GroupLags(ctx, "g")
-	if err != nil || len(lags) != 2 {
-		t.Errorf("lags are %+v, %v", lags, err)
+	lags, err := a.GroupRates(ctx, "g", time.Hour, 60)
+	if err != nil || len(lags) < 2 {
+		t.Fatalf("rates of the group are %+v, %v", lags, err)
 	}
-	tend(t, ph, 4*time.Hour)
+	var passed float64
+	for _, l := range lags {
+		passed += l.Passed
+	}
+	if passed < 4.99 || math.Abs(passed-handled) > 2 { // the last two events are handled in neither
+		t.Errorf("the group has passed %v of %v in %+v", passed, handled, lags)
+	}
+	if _, err := a.Rates(ctx, time.Hour, 1000); !errors.Is(err, posthorn.ErrInvalid) {
+		t.Errorf("a chart of 1000 intervals: %v", err)
+	}
+}
+
+// Samples that are three hours old become one for each quarter of an hour. It has their sums
+// and the highest lag, and a chart shows as much as before.
+func TestSamplesAreMerged(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	ctx, a := t.Context(), ph.Admin()
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := ph.Pool().Exec(ctx, sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	tend(t, ph, time.Minute)
+	exec(`select posthorn.define_group('default', 'g')`)
+	exec(`delete from posthorn.samples`)
+	// Samples of 30 minutes, four hours ago, and one that is older than all charts.
+	exec(`insert into posthorn.samples (namespace_id, at, seq, seconds, published, handled, failed, groups, positions, lags, passed)
+		select g.namespace_id, posthorn.quarter_of(posthorn.now() - interval '4 hours') + i * interval '1 minute', i, 60, 60, 120, 1, array[g.id], array[i], array[case when i = 7 then 500 else 5 end], array[30]
+		from posthorn.groups g, generate_series(0, 29) i where g.name = 'g'`)
+	exec(`insert into posthorn.samples (namespace_id, at, seq, seconds, published, handled, failed, groups, positions, lags, passed)
+		select namespace_id, at - interval '9 days', 0, 60, 1, 1, 1, '{}', '{}', '{}', '{}' from posthorn.samples limit 1`)
+	before, err := a.Rates(ctx, 24*time.Hour, 96)
+	if err != nil || len(before) < 2 {
+		t.Fatalf("rates are %+v, %v", before, err)
+	}
+	tend(t, ph, 16*time.Minute)
 	var left int
-	if err := ph.Pool().QueryRow(ctx, "select count(*) from posthorn.samples s join posthorn.namespaces n on n.id = s.namespace_id where n.namespace = 'default' and s.at < posthorn.now() - interval '3 hours'").Scan(&left); err != nil || left != 0 {
+	if err := ph.Pool().QueryRow(ctx, "select count(*) from posthorn.samples where at < posthorn.now() - interval '3 hours'").Scan(&left); err != nil || left != 2 {
 		t.Errorf("%d old samples are left, %v", left, err)
 	}
+	after, err := a.Rates(ctx, 24*time.Hour, 96)
+	if err != nil || len(after) < 2 {
+		t.Fatalf("then rates are %+v, %v", after, err)
+	}
+	if published, failed := total(after); math.Abs(published-1800) > 1e-6 || math.Abs(failed-30) > 1e-6 {
+		t.Errorf("%v published and %v failed in %+v", published, failed, after)
+	}
+	lags, err := a.GroupRates(ctx, "g", 24*time.Hour, 96)
+	if err != nil || len(lags) < 2 || !slices.ContainsFunc(lags, func(r admin.GroupRate) bool { return r.LagSeconds == 500 }) {
+		t.Errorf("rates of the group are %+v, %v", lags, err)
+	}
+}
+
+func total(rates []admin.Rate) (published, failed float64) {
+	for _, r := range rates {
+		published, failed = published+r.Published, failed+r.Failed
+	}
+	return published, failed
 }
 
 // The group that is furthest behind comes first, then the one with the most dead

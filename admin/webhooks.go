@@ -260,3 +260,42 @@ func (a *Admin) WebhookAttempts(ctx context.Context, filter WebhookAttemptFilter
 	return rows[WebhookAttempt](ctx, a.db, "list webhook attempts",
 		"select * from posthorn.list_webhook_attempts($1::text, $2::jsonb, $3::text[])", a.namespace, string(document), list(a.hidden))
 }
+
+// WebhookRate counts the requests to a webhook in an interval, for one event each, and says
+// how long they took.
+type WebhookRate struct {
+	At         time.Time `json:"at,omitzero"` // where the interval begins; zero: of the whole period
+	Deliveries int64     `json:"deliveries"`
+	Failed     int64     `json:"failed"`
+	P50        float64   `json:"p50_ms" db:"p50_ms"` // milliseconds that half of them took at most
+	P95        float64   `json:"p95_ms" db:"p95_ms"` // and 95 % of them
+	LookedBack time.Time `json:"looked_back,omitzero"`
+}
+
+// WebhookRates returns numbers of the requests to a webhook: first those of a whole period of
+// at most 8 days until now, then those of each of its intervals that has some, oldest first.
+// It looks at the newest 10,000 requests. If there may be more in the period, LookedBack is
+// the time of the oldest one that it looked at.
+func (a *Admin) WebhookRates(ctx context.Context, name string, period time.Duration, intervals int) ([]WebhookRate, error) {
+	if err := a.see(ctx, a.db, aWebhook(name)); err != nil {
+		return nil, err
+	}
+	return rows[WebhookRate](ctx, a.db, "list rates of webhook", "select * from posthorn.webhook_rates($1::text, $2::text, $3::interval, $4::int)", a.namespace, name, period, intervals)
+}
+
+// WebhookBody is an event that a webhook got, with the beginning of its payload.
+type WebhookBody struct {
+	EventID   int64  `json:"event_id"`
+	Type      string `json:"type"`
+	Beginning string `json:"beginning"`
+	Sealed    bool   `json:"sealed,omitempty"` // the payload is confidential
+}
+
+// WebhookBodies returns events that a webhook got. It leaves out events that are gone.
+func (a *Admin) WebhookBodies(ctx context.Context, name string, events []int64) ([]WebhookBody, error) {
+	if err := a.see(ctx, a.db, aWebhook(name)); err != nil {
+		return nil, err
+	}
+	return rows[WebhookBody](ctx, a.db, "show events of webhook", "select * from posthorn.webhook_bodies($1::text, $2::text, $3::bigint[], $4::text[])",
+		a.namespace, name, append([]int64{}, events...), list(a.hidden))
+}

@@ -183,3 +183,63 @@ func TestWebhooksAreNoSubscriptionsForConsumers(t *testing.T) {
 		t.Errorf("unsubscribed: %v", err)
 	}
 }
+
+// The numbers of a webhook are those of the requests in the period, by interval, and say so
+// when they are those of the newest requests only.
+func TestWebhookRates(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	ctx, a := t.Context(), ph.Admin()
+	for _, name := range []string{"crm", "other"} {
+		if _, err := a.CreateWebhook(ctx, name, admin.WebhookSettings{URL: "https://example.com"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One request a minute in the last two hours: the tenth of each ten fails, and takes long.
+	if _, err := ph.Pool().Exec(ctx, `insert into posthorn.webhook_attempts (at, event_id, webhook_id, attempt, duration_ms, status, outcome, request_id)
+		select posthorn.now() - (120 - i) * interval '1 minute', i, w.id, 1, case when i % 10 = 0 then 1000 else 20 end, 200, case when i % 10 = 0 then 'retry' else 'delivered' end, 'r'
+		from posthorn.webhooks w, generate_series(1, 120) i order by i`); err != nil {
+		t.Fatal(err)
+	}
+	rates, err := a.WebhookRates(ctx, "crm", time.Hour, 60)
+	if err != nil || len(rates) < 60 || len(rates) > 62 {
+		t.Fatalf("%d rates: %+v, %v", len(rates), rates, err)
+	}
+	whole := rates[0]
+	if !whole.At.IsZero() || whole.Deliveries < 59 || whole.Deliveries > 61 || whole.Failed != 6 || whole.P50 != 20 || whole.P95 != 1000 || !whole.LookedBack.IsZero() {
+		t.Errorf("of the hour: %+v", whole)
+	}
+	for _, r := range rates[1:] {
+		if r.Deliveries != 1 || r.Failed == 1 != (r.P50 == 1000) {
+			t.Errorf("of a minute: %+v", r)
+		}
+	}
+	var deliveries, minutes int
+	err = ph.Pool().QueryRow(ctx, "select deliveries, floor(extract(epoch from posthorn.now() - looked_back) / 60)::int from posthorn.webhook_rates('default', 'crm', max_looks => 10) where at is null").Scan(&deliveries, &minutes)
+	if err != nil || deliveries != 10 || minutes < 8 || minutes > 10 {
+		t.Errorf("of the newest ten: %d since %d minutes, %v", deliveries, minutes, err)
+	}
+}
+
+// The events that a webhook got have their types and payloads, also when they were sent to it
+// alone.
+func TestWebhookBodies(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	ctx, a := t.Context(), ph.Admin()
+	if _, err := a.CreateWebhook(ctx, "crm", admin.WebhookSettings{URL: "https://example.com"}); err != nil {
+		t.Fatal(err)
+	}
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed", Payload: map[string]int{"order": 7}}, posthorn.Message{Type: "pay", Stream: "payroll"})
+	test, err := a.TestWebhook(ctx, "crm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ph.Pool().Exec(ctx, "delete from posthorn.retries"); err != nil { // as after the delivery
+		t.Fatal(err)
+	}
+	bodies, err := a.Hiding([]string{"payroll"}).WebhookBodies(ctx, "crm", []int64{1, 2, test, 999})
+	if err != nil || len(bodies) != 2 || bodies[0].Type != "order.placed" || !strings.Contains(bodies[0].Beginning, `7}`) || bodies[1].Type != "posthorn.webhook.test" {
+		t.Errorf("%+v, %v", bodies, err)
+	}
+}

@@ -67,6 +67,8 @@ var walks = map[string]func(p *person){
 	"discard and recover":      walkDiscard,
 	"jobs":                     walkJobs,
 	"jobs after jobs":          walkJobsAfter,
+	"job that failed":          walkFailedJob,
+	"search jobs":              walkSearchJobs,
 	"retry all jobs":           walkRetryJobs,
 	"tags of jobs":             walkJobTags,
 	"streams":                  walkStreams,

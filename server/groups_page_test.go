@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,47 @@ func TestPageGroups(t *testing.T) {
 	b.get("/ui/default/groups?name=none").wantPage(t, 200, "There is no group with this name.")
 }
 
+// The list is sorted by each of its numbers, the worst first, and each order goes on over all
+// groups. The number of all that match is shown.
+func TestPageGroupsSorted(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	for _, sql := range []string{
+		`select posthorn.publish('default', 'e')`,
+		`select posthorn.define_group('default', 'behind', '{"start": "beginning"}')`,
+		`select posthorn.define_group('default', 'fails')`,
+		`select posthorn.define_group('default', 'g' || i) from generate_series(1, 120) i`,
+		`insert into posthorn.retries (group_id, event_id, attempts, due_at) select g.id, i, 1, now() + interval '1 day' from posthorn.groups g, generate_series(1, 3) i where g.name = 'fails'`,
+		`insert into posthorn.retries (group_id, event_id, attempts, due_at) select g.id, 1, 1, now() + interval '1 day' from posthorn.groups g where g.name = 'g77'`,
+	} {
+		s.exec(t, sql)
+	}
+	s.bury(t, "z dead", 2, "503")
+	for sort, want := range map[string][]string{"name": {"behind", "fails"}, "oldest": {"behind"}, "backlog": {"behind"}, "retries": {"fails", "g77", "behind"}, "dead": {"z dead", "behind"}} {
+		var names []string
+		for path := "/ui/default/groups?sort=" + sort; path != ""; {
+			page := b.get(path).wantPage(t, 200, "123 groups")
+			for _, row := range dataKey.FindAllString(page.body, -1) {
+				names = append(names, strings.Trim(row[len(`<tr data-key=`):], `"`))
+			}
+			path = ""
+			if next := nextLink.FindStringSubmatch(page.body); next != nil {
+				path = strings.ReplaceAll(next[1], "&amp;", "&")
+			}
+		}
+		if len(names) != 123 || len(slices.Compact(slices.Sorted(slices.Values(names)))) != 123 {
+			t.Errorf("%s: %d of 123 groups were shown", sort, len(names))
+		}
+		if len(names) >= len(want) && !slices.Equal(names[:len(want)], want) {
+			t.Errorf("%s: the first groups are %q, not %q", sort, names[:len(want)], want)
+		}
+	}
+	b.get("/ui/default/groups?name=g11&sort=retries").wantPage(t, 200, "11 groups with this text in the name", `aria-sort="descending"`)
+	b.get("/ui/default/groups?sort=luck").wantPage(t, 400, "groups have no order luck")
+	b.get("/ui/default/groups?after=7").wantPage(t, 400, "no place in the list")
+}
+
 func TestPageGroup(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -58,6 +100,36 @@ func TestPageGroup(t *testing.T) {
 	b.get(link).wantPage(t, 200, `id="retries"`, `id="leases"`, "node-7", `id="subscriptions"`, `id="policy"`, "Handler error", "Redrive dead letters", `id="seek"`).wantHarmless(t)
 	b.get("/ui/default/group?name=none").wantPage(t, 404, "none")
 	b.get("/ui/default/group").wantPage(t, 404)
+}
+
+// Charts of the overview and of a group show an hour, a day or a week, each with no more bars
+// than fit.
+func TestPageCharts(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, "select posthorn.define_group('default', 'billing')")
+	s.exec(t, "select posthorn.publish('default', 'e')")
+	s.exec(t, `insert into posthorn.samples (namespace_id, at, seq, seconds, published, handled, failed, groups, positions, lags, passed)
+		select g.namespace_id, now() - i * interval '15 minutes', 0, 900, 900, 900, 9, array[g.id], array[0], array[60], array[900]
+		from posthorn.groups g, generate_series(13, 700) i where g.name = 'billing'`)
+	for path, ids := range map[string][]string{"/": {"published", "handled", "failed"}, "/ui/default/group?name=billing": {"behind", "delivered"}} {
+		join := "?"
+		if strings.Contains(path, "?") {
+			join = "&"
+		}
+		for span, bars := range map[string]int{"day": 80, "week": 80} {
+			page := b.get(path+join+"range="+span).wantPage(t, 200, "in the last "+span+":", `aria-current="true">`+span)
+			for _, id := range ids {
+				_, chart, _ := strings.Cut(page.body, `id="chart-`+id+`"`)
+				chart, _, _ = strings.Cut(chart, "</section>")
+				if n := strings.Count(chart, "<rect "); n < bars || n > 96 {
+					t.Errorf("%s, %s: %s has %d bars", path, span, id, n)
+				}
+			}
+		}
+		b.get(path+join+"range=year").wantPage(t, 400, "there is no range year")
+	}
 }
 
 // Names that a path could not hold can be operated all the same.

@@ -190,6 +190,14 @@ func (p *person) seesIn(row string, texts ...string) {
 	p.until("showsIn", row, texts)
 }
 
+// inSight fails the test unless each of the texts is shown without scrolling sideways.
+func (p *person) inSight(texts ...string) {
+	p.Helper()
+	for _, text := range texts {
+		p.must("inSight", text)
+	}
+}
+
 // seesNone fails the test if the page shows one of the texts.
 func (p *person) seesNone(texts ...string) {
 	p.Helper()

@@ -29,9 +29,9 @@ func TestScreenshots(t *testing.T) {
 		// The settings of a server for tests are no trouble of the shop.
 		`create or replace function posthorn.examine_settings() returns table (level text, namespace text, subject text, found text, advice text)
 			language sql stable as $$ select null::text, null::text, null::text, null::text, null::text where false $$`,
-		`insert into posthorn.samples (namespace_id, at, seq, seconds, published, handled, failed, groups, positions, lags)
+		`insert into posthorn.samples (namespace_id, at, seq, seconds, published, handled, failed, groups, positions, lags, passed)
 			select n.id, now() - i * interval '1 minute', 0, 60, 60 * (1500 + 300 * sin(i / 6.0) + 90 * sin(i * 1.7)),
-				60 * (5900 + 1200 * sin(i / 6.0 - 0.2) + 300 * sin(i * 1.3)), case when i < 14 then 60 * (50 + 12 * sin(i * 2.1)) else 0 end, '{}', '{}', '{}'
+				60 * (5900 + 1200 * sin(i / 6.0 - 0.2) + 300 * sin(i * 1.3)), case when i < 14 then 60 * (50 + 12 * sin(i * 2.1)) else 0 end, '{}', '{}', '{}', '{}'
 			from posthorn.namespaces n, generate_series(1, 59) i where n.namespace = 'default'`,
 		`select posthorn.schedule('default', 'nightly-report', '0 2 * * *', 'report.due', timezone => 'Europe/Berlin')`,
 		`select posthorn.register_node('default', 'web-7f3a', 'web')`,

@@ -30,7 +30,7 @@ func walkFirstVisit(p *person) {
 			p.Fatalf("%s: %d %s", command, a.status, a.body)
 		}
 		if i == 0 {
-			p.sees("Last hour, per second")
+			p.sees("Events per second")
 			p.seesNone("Three commands to try")
 		}
 	}

@@ -28,7 +28,8 @@ func walkOverview(p *person) {
 	p.finds("select count(*) = 3 from posthorn.retries")
 	p.recorded("redrive-dead-letters billing 3")
 	p.goTo("Overview")
-	p.sees("attention", "no worker has claimed")
+	p.click("week")
+	p.sees("attention", "no worker has claimed", "published")
 	p.seesNone("dead letters")
 }
 
@@ -40,6 +41,8 @@ func walkGroups(p *person) {
 	paused := func(want string) { p.finds("select paused = " + want + " from posthorn.groups where name = 'billing'") }
 	p.visit("/")
 	p.goTo("Groups")
+	p.click("Dead")
+	p.sees("2 groups")
 	p.fill("Name contains", "bill")
 	p.click("Show")
 	p.seesNone("mail")
@@ -124,6 +127,7 @@ func walkEditDeadLetter(p *person) {
 	p.bury(p.T, "billing", 1, "no such card")
 	p.visit("/ui/default/dead-letters")
 	p.clickIn("no such card", "no such card")
+	p.inSight("no such card", "Redrive", "Edit and redrive…", "Discard", "billing")
 	p.click("Edit and redrive…")
 	p.sees("no such card", "The log keeps event 1 as it was")
 	p.fill("Payload, JSON", `{"card": 7}`)

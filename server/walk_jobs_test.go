@@ -74,6 +74,41 @@ func walkRetryJobs(p *person) {
 	p.recorded("retry-jobs 20")
 }
 
+// A search among many jobs goes on by itself until it finds one, and can be stopped.
+func walkSearchJobs(p *person) {
+	p.exec(p.T, `select posthorn.enqueue('default', 'the Needle', '{"order": 7}', tags => '{rare}', max_retries => 0)`)
+	p.exec(p.T, `select posthorn.fail_job(j.id, 'w', 'No answer from the bank') from posthorn.claim_jobs('default', 'w', '{rare}', 1) j`)
+	p.exec(p.T, `insert into posthorn.enqueued_jobs (run_at, created_at, namespace_id, month, priority, max_retries, title, tags, payload)
+		select o.run_at, o.created_at, o.namespace_id, o.month, 0, 0, 'hay', '{}', '{}' from posthorn.enqueued_jobs o, generate_series(1, 150000)`)
+	p.visit("/ui/default/jobs")
+	for label, text := range map[string]string{"Title contains": "needle", "Error contains": "no answer", "Payload contains, JSON": `{"order": 7}`} {
+		p.fill(label, text)
+		p.click("Show")
+		p.sees("1 the Needle", "No answer from the bank")
+		p.visit("/ui/default/jobs")
+	}
+	p.fill("Title contains", "nothing has this title")
+	p.click("Show")
+	p.must("click", "Stop", "", "main")
+	p.until("renewed") // the page is live again, so the search has ended
+	p.sees("Look further back", "None of the newest jobs match", "of 150,001")
+	p.seesNone("There is no such job.")
+	p.click("Look further back")
+	p.sees("There is no such job.")
+}
+
+// The error of a job that failed, and the buttons that help, are seen at once.
+func walkFailedJob(p *person) {
+	p.exec(p.T, `select posthorn.enqueue('default', 'call', tags => '{sms}', max_retries => 0)`)
+	p.exec(p.T, `select posthorn.fail_job(j.id, 'a-worker-with-a-long-name-7f3a', $1) from posthorn.claim_jobs('default', 'a-worker-with-a-long-name-7f3a', '{sms}', 1) j`,
+		"no answer from https://sms.example/v2/messages/send?account=1234567890&template=welcome: 503 Service Unavailable")
+	p.visit("/ui/default/job?id=1")
+	p.inSight("503 Service Unavailable", "FAILED", "Retry", "Enqueue one like this …", "a-worker-with-a-long-name-7f3a")
+	p.click("Retry")
+	p.sees("PENDING")
+	p.recorded("reset-job 1 1")
+}
+
 // The jobs of a tag are limited, paused and resumed.
 func walkJobTags(p *person) {
 	p.exec(p.T, "select posthorn.enqueue('default', 'call', tags => '{sms}') from generate_series(1, 3)")

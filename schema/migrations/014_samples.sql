@@ -1,7 +1,7 @@
--- For the overview: numbers over the last hours, which upkeep adds up once a minute, and findings.
+-- For the overview: numbers over time, which upkeep adds up once a minute, and findings.
 --
 --   failures                                 attempts that failed since the last sample
---   samples                                  a row for each minute in which something happened in a namespace
+--   samples                                  a row for each minute in which something happened in a namespace; later for each 15 minutes
 
 create table posthorn.failures (
   namespace_id int not null,
@@ -21,9 +21,10 @@ create table posthorn.samples (
   groups int[] not null,
   positions bigint[] not null,         -- of these groups
   lags int[] not null,                 -- seconds by which they are behind
+  passed bigint[] not null,            -- events that they have passed since the sample before
   primary key (namespace_id, at)
 );
-comment on table posthorn.samples is 'What happened in each minute, by namespace; kept for three hours.';
+comment on table posthorn.samples is 'What happened in each minute, by namespace; after three hours in each quarter of an hour, for eight days.';
 
 create type posthorn.finding as (
   level text,                          -- ok, warn or fail

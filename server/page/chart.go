@@ -1,97 +1,142 @@
 package page
 
 import (
-	"fmt"
-	"html/template"
 	"math"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
 )
 
-// chart is a line over the last hour.
+// chart has a number for each interval of a period. The newest interval is the last.
 type chart struct {
 	ID, Name string
-	Now      float64 // per second
-	Bad      bool    // it counts failures
+	Bad      bool // it counts failures
+	Now      float64
+	unit     unit
+	span     span
+	since    time.Time // where the first interval begins
 	points   []float64
 }
 
-const (
-	chartMinutes   = 60 // the width of a chart
-	shortestSample = 15 // seconds
-)
+// span is a period that charts show.
+type span struct {
+	Name      string
+	period    time.Duration
+	intervals int
+	every     time.Duration // the ticks of its time axis
+}
+
+// The periods that a person may choose. The first is the one of the page without a choice.
+// A week has no more intervals than an hour, because SQL adds them up.
+var spans = []span{
+	{"hour", time.Hour, 60, 15 * time.Minute},
+	{"day", 24 * time.Hour, 96, 6 * time.Hour},
+	{"week", 7 * 24 * time.Hour, 84, 2 * 24 * time.Hour},
+}
+
+func (s span) width() time.Duration { return s.period / time.Duration(s.intervals) }
+
+// span is the period that the parameter range names.
+func (r *Request) span() (span, error) {
+	name := r.Value("range")
+	if name == "" {
+		return spans[0], nil
+	}
+	if i := slices.IndexFunc(spans, func(s span) bool { return s.Name == name }); i >= 0 {
+		return spans[i], nil
+	}
+	return span{}, invalid("there is no range "+name, "The ranges are hour, day and week.")
+}
+
+// spanLink leads to the same page with charts of another period.
+type spanLink struct {
+	Name, Link string
+	Current    bool
+}
+
+// Spans are the periods to choose from.
+func (r *Request) Spans() []spanLink {
+	chosen, _ := r.span()
+	var links []spanLink
+	for i, s := range spans {
+		name := s.Name
+		if i == 0 {
+			name = "" // the address without a choice
+		}
+		links = append(links, spanLink{s.Name, r.Same("range", name, "before", ""), s.Name == chosen.Name})
+	}
+	return links
+}
+
+// newChart makes a chart without numbers. Last is a time in its last interval.
+func newChart(id, name string, s span, u unit, last time.Time) chart {
+	since := last.Truncate(s.width()).Add(-time.Duration(s.intervals-1) * s.width())
+	return chart{ID: id, Name: name, span: s, unit: u, since: since, points: make([]float64, s.intervals)}
+}
+
+// set sets the number of the interval that begins at a time.
+func (c *chart) set(at time.Time, value float64) {
+	if i := int(math.Round(float64(at.Sub(c.since)) / float64(c.span.width()))); i >= 0 && i < len(c.points) {
+		c.points[i] = value
+	}
+}
+
+// shortest is the part of the last interval that must be over before its rate says
+// something.
+const shortest = 0.25
+
+// end sets the number that is shown as the present one. The last interval has only begun:
+// if it is too short, the one before it stands for it.
+func (c *chart) end(seconds float64) {
+	last := len(c.points) - 1
+	if seconds < shortest*c.span.width().Seconds() {
+		c.points[last] = c.points[last-1]
+	}
+	c.Now = c.points[last]
+}
 
 // chartsOf makes the charts of the overview.
-func chartsOf(rates []admin.Rate, now time.Time) []chart {
-	charts := []chart{{ID: "published", Name: "published"}, {ID: "handled", Name: "handled, all groups"}, {ID: "failed", Name: "failed attempts", Bad: true}}
+func chartsOf(s span, rates []admin.Rate, now time.Time) []chart {
+	charts := []chart{
+		newChart("published", "published", s, perSecond, now),
+		newChart("handled", "handled, all groups", s, perSecond, now),
+		newChart("failed", "failed attempts", s, perSecond, now),
+	}
+	for _, r := range rates {
+		for i, n := range []float64{r.Published, r.Handled, r.Failed} {
+			charts[i].set(r.At, n/math.Max(r.Seconds, 1))
+		}
+	}
 	for i := range charts {
-		charts[i].points = make([]float64, chartMinutes)
+		charts[i].end(begun(charts[i].span, now))
 	}
-	measured := false // the newest minute
-	for n, r := range rates {
-		// The last one has only begun. When it is very short, the one before says more.
-		if n == len(rates)-1 && n > 0 && r.Seconds < shortestSample {
-			break
-		}
-		numbers := [...]int64{r.Published, r.Handled, r.Failed}
-		minute := chartMinutes - 1 - int(now.Sub(r.At)/time.Minute)
-		measured = measured || minute == chartMinutes-1
-		for i := range charts {
-			perSecond := float64(numbers[i]) / math.Max(r.Seconds, 1)
-			if minute >= 0 && minute < chartMinutes {
-				charts[i].points[minute] = math.Max(charts[i].points[minute], perSecond)
-			}
-			charts[i].Now = perSecond
-		}
-	}
-	for _, c := range charts {
-		if !measured {
-			c.points[chartMinutes-1] = c.points[chartMinutes-2]
-		}
-	}
+	charts[2].Bad = true
 	return charts
 }
 
-// Most is the highest point.
-func (c chart) Most() float64 {
-	most := 0.0
-	for _, p := range c.points {
-		most = math.Max(most, p)
+// begun is the length of the interval that a time is in, until then.
+func begun(s span, now time.Time) float64 { return now.Sub(now.Truncate(s.width())).Seconds() }
+
+// groupCharts makes the charts of a group. Its numbers end with the last sample.
+func groupCharts(s span, rates []admin.GroupRate) []chart {
+	if len(rates) == 0 {
+		return nil
 	}
-	return most
+	last := rates[len(rates)-1]
+	end := last.At.Add(time.Duration(last.Seconds * float64(time.Second)))
+	lag, passed := newChart("behind", "behind", s, inSeconds, last.At), newChart("delivered", "delivered", s, perSecond, last.At)
+	for _, r := range rates {
+		lag.set(r.At, r.LagSeconds)
+		passed.set(r.At, r.Passed/math.Max(r.Seconds, 1))
+	}
+	lag.Now = last.LagSeconds
+	passed.end(end.Sub(last.At).Seconds())
+	return []chart{lag, passed}
 }
 
-// SVG draws the chart.
-func (c chart) SVG() template.HTML {
-	class := "chart"
-	if c.Bad {
-		class += " bad"
-	}
-	return line54(c.points, class, fmt.Sprintf("%s in the last hour: %s per second now, %s at most", c.Name, rate(c.Now), rate(c.Most())))
-}
+// Most is the highest number.
+func (c chart) Most() string { return c.unit.text(slices.Max(c.points)) }
 
-// line54 draws a line of 300 by 54 with an area below it.
-func line54(points []float64, class, label string) template.HTML {
-	const width, height, top = 300.0, 54.0, 4.0
-	most := 0.0
-	for _, p := range points {
-		most = math.Max(most, p)
-	}
-	var path strings.Builder
-	for i, p := range points {
-		x, y := float64(i)*width/math.Max(float64(len(points)-1), 1), height-1
-		if most > 0 {
-			y -= p / most * (height - 1 - top)
-		}
-		letter := byte('L')
-		if i == 0 {
-			letter = 'M'
-		}
-		fmt.Fprintf(&path, "%c%.1f %.1f", letter, x, y)
-	}
-	return template.HTML(fmt.Sprintf(`<svg class="%s" viewBox="0 0 300 54" preserveAspectRatio="none" role="img" aria-label="%s">`+
-		`<path class="area" d="%sL300 54L0 54Z"/><path class="line" d="%s"/></svg>`,
-		class, template.HTMLEscapeString(label), path.String(), path.String()))
-}
+// Last is the present number.
+func (c chart) Last() string { return c.unit.text(c.Now) }

@@ -106,6 +106,7 @@ type deadLettersPage struct {
 	Letters []admin.BriefDeadLetter
 	Paging  paging
 	Narrow  bool // a filter is given
+	Search  further
 }
 
 // reasons are the kinds of dead letters that failed last.
@@ -142,6 +143,7 @@ func listDeadLetters(ctx context.Context, r *Request) (*View, error) {
 	page.Letters, page.Paging = pageOf(r, letters, "upto", func(l admin.BriefDeadLetter) any { return l.ID - 1 })
 	if page.Paging.Next == "" && next > 0 {
 		page.Paging.Next = r.Same("upto", next)
+		page.Search = further{Link: page.Paging.Next, At: next, GoesOn: len(letters) == 0}
 	}
 	if !page.Discarded && f.UpTo == 0 {
 		err = page.find(ctx, r, f.Group)

@@ -30,6 +30,7 @@ type eventsPage struct {
 	Narrow bool // a filter is given
 	Paging paging
 	Short  bool // there may be more, behind those that were looked at
+	Search further
 	Tail   bool // new events come to the list
 }
 
@@ -53,6 +54,7 @@ func listEvents(ctx context.Context, r *Request) (*View, error) {
 	page.Short = next != 0 && len(page.Events) < pageLength
 	if next != 0 {
 		page.Paging.Next = r.Same("after", next)
+		page.Search = further{Link: page.Paging.Next, At: next, GoesOn: len(page.Events) == 0}
 	}
 	if r.Value("after") != "" {
 		page.Paging.First = r.Same("after", "")

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"html/template"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/op"
@@ -37,13 +36,17 @@ type groupPage struct {
 	Failing       []admin.GroupRetry
 	Subscriptions []admin.SubscriptionStatus
 	reasons
-	lags []admin.GroupLag
+	rates  []admin.GroupRate
+	Charts []chart
 }
 
 func showGroup(ctx context.Context, r *Request) (*View, error) {
 	name := r.Value("name")
 	g := groupPage{}
-	var err error
+	span, err := r.span()
+	if err != nil {
+		return nil, err
+	}
 	for _, look := range []func() error{
 		func() error { g.GroupStatus, err = r.Admin.Group(ctx, name); return err },
 		func() error { g.Kind, err = r.Admin.GroupKind(ctx, name); return err },
@@ -52,31 +55,20 @@ func showGroup(ctx context.Context, r *Request) (*View, error) {
 		func() error { g.Work, err = r.Admin.GroupLeases(ctx, name, someWork); return err },
 		func() error { g.Subscriptions, err = r.Admin.Subscriptions(ctx, name); return err },
 		func() error { return g.find(ctx, r, name) },
-		func() error { g.lags, err = r.Admin.GroupLags(ctx, name); return err },
+		func() error { g.rates, err = r.Admin.GroupRates(ctx, name, span.period, span.intervals); return err },
 		func() error { g.Failing, err = r.Admin.GroupRetries(ctx, name, someWork); return err },
 	} {
 		if err := look(); err != nil {
 			return nil, err
 		}
 	}
+	g.Charts = groupCharts(span, g.rates)
 	return &View{Title: "Group " + name, Data: g}, nil
 }
 
 // Movable reports whether seek can move the group: others never skip an event, and never
 // read one twice.
 func (g groupPage) Movable() bool { return g.Kind == "group" || g.Kind == "relay" }
-
-// LagChart draws how far the group was behind in the last hours.
-func (g groupPage) LagChart() template.HTML {
-	if len(g.lags) < 2 {
-		return ""
-	}
-	points := make([]float64, len(g.lags))
-	for i, l := range g.lags {
-		points[i] = l.LagSeconds
-	}
-	return line54(points, "chart", "how far it was behind in the last hours: "+period(g.LagSeconds)+" now")
-}
 
 // Filter says that dead letters of the group are meant.
 func (g groupPage) Filter() []any { return []any{"group", g.Group} }

@@ -2,9 +2,11 @@ package page
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/op"
@@ -54,18 +56,21 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := jobFilter(r.values)
+	search, err := jobSearch(r)
 	if err != nil {
 		return nil, err
 	}
-	f.Limit = pageLength + 1
-	jobs, lookedTo, err := r.Admin.BrowseJobs(ctx, f, before)
+	jobs, lookedTo, err := findJobs(ctx, r, search, before)
 	if err != nil {
 		return nil, err
 	}
 	jobs, more := pageOf(r, jobs, "before", func(j admin.JobStatus) any { return j.ID })
+	var on further
 	if more.Next == "" && lookedTo > 0 {
-		more.Next = r.Same("before", lookedTo)
+		if on, err = furtherJobs(ctx, r, lookedTo); err != nil {
+			return nil, err
+		}
+		on.GoesOn = len(jobs) == 0
 	}
 	counts, err := r.Admin.JobCounts(ctx, mostCounted)
 	if err != nil {
@@ -77,7 +82,49 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 		States []string
 		Most   int64
 		Paging paging
-	}{jobs, counts, jobStates, mostCounted, more}}, nil
+		Search further
+		Narrow bool // more is given than actions on all jobs of a filter can use
+	}{jobs, counts, jobStates, mostCounted, more, on, search.Narrow()}}, nil
+}
+
+// jobSearch reads the parameters of a search.
+func jobSearch(r *Request) (s admin.JobSearch, err error) {
+	s = admin.JobSearch{Title: r.Value("title"), Error: r.Value("error")}
+	if s.JobFilter, err = jobFilter(r.values); err != nil {
+		return s, err
+	}
+	if text := r.Value("payload"); text != "" {
+		if s.Payload = json.RawMessage(text); !json.Valid(s.Payload) {
+			return s, invalid("the payload is not JSON", `It looks like {"order": 7}.`)
+		}
+	}
+	if s.From, err = r.Time("enqueued_from"); err != nil {
+		return s, err
+	}
+	s.Before, err = r.Time("enqueued_before")
+	s.Limit = pageLength + 1
+	return s, err
+}
+
+// findJobs looks for jobs until it has found some, or for a moment. It returns the number
+// below which to go on, 0 if it has looked at all.
+func findJobs(ctx context.Context, r *Request, s admin.JobSearch, before int64) (jobs []admin.JobStatus, next int64, err error) {
+	for began := time.Now(); ; before = next {
+		jobs, next, err = r.Admin.SearchJobs(ctx, s, before)
+		if err != nil || len(jobs) > 0 || next == 0 || time.Since(began) > searchFor {
+			return jobs, next, err
+		}
+	}
+}
+
+// furtherJobs is the way on from a job, with the number of the newest one.
+func furtherJobs(ctx context.Context, r *Request, from int64) (further, error) {
+	newest, _, err := r.Admin.BrowseJobs(ctx, admin.JobFilter{Limit: 1}, 0)
+	on := further{Link: r.Same("before", from), At: from}
+	if len(newest) > 0 {
+		on.Newest = max(newest[0].ID, from)
+	}
+	return on, err
 }
 
 // jobFilter reads the parameters of a filter.

@@ -32,7 +32,6 @@ type overviewData struct {
 	Worst    []admin.WorstGroup
 	reasons
 	Summary admin.Summary
-	Rates   []admin.Rate
 }
 
 // isNew reports whether nothing was done in the namespace yet.
@@ -59,10 +58,7 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 		if err = o.find(ctx, r, ""); err != nil {
 			return o, time.Time{}, err
 		}
-		if o.Summary, err = r.Admin.Summary(ctx); err != nil {
-			return o, time.Time{}, err
-		}
-		if o.Rates, err = r.Admin.Rates(ctx); o.isNew() {
+		if o.Summary, err = r.Admin.Summary(ctx); o.isNew() {
 			// The first queries of a process are slow; the effect of the first commands
 			// must not wait for that.
 			return o, time.Now().Add(overviewKept), err
@@ -79,6 +75,15 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 	})
 	data.Findings, data.Examined = examined.findings, examined.at
 	return data, err
+}
+
+// ratesOf returns the rates of a namespace in a period. They count the events of all streams.
+func (p *Pages) ratesOf(ctx context.Context, r *Request, s span) ([]admin.Rate, error) {
+	return p.rates.Get(ctx, fmt.Sprintf("%q", []any{r.Namespace, s.Name}), func(ctx context.Context) ([]admin.Rate, time.Time, error) {
+		began := time.Now()
+		rates, err := r.Admin.Rates(ctx, s.period, s.intervals)
+		return rates, keep(began, overviewKept), err
+	})
 }
 
 // examination has the findings of the doctor, and their time.
@@ -113,11 +118,21 @@ func (p *Pages) showOverview(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	span, err := r.span()
+	if err != nil {
+		return nil, err
+	}
+	var rates []admin.Rate
+	if !o.isNew() {
+		if rates, err = p.ratesOf(ctx, r, span); err != nil {
+			return nil, err
+		}
+	}
 	s := o.Summary
 	page := overviewPage{
 		New:      o.isNew(),
 		Troubles: troublesOf(r, o), Checks: len(o.Findings), Examined: o.Examined,
-		Charts: chartsOf(o.Rates, s.Now), Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s),
+		Charts: chartsOf(span, rates, s.Now), Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s),
 	}
 	if page.New {
 		page.Commands = firstCommands(r)

@@ -68,6 +68,7 @@ type Pages struct {
 	namespaces *cache.Cache[string, []string]
 	overviews  *cache.Cache[string, overviewData]
 	findings   *cache.Cache[string, examination]
+	rates      *cache.Cache[string, []admin.Rate]
 	bulks      chan struct{}   // a place for each action on many things that runs
 	waiting    sync.Once       // for the end of these actions
 	working    context.Context // of their parts
@@ -84,7 +85,7 @@ func New(c Config) *Pages {
 	p := &Pages{
 		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, audience: audience{pages: map[string]int{}}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
 		rendered: cache.New[string, rendering](kept), namespaces: cache.New[string, []string](kept),
-		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept),
+		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept), rates: cache.New[string, []admin.Rate](kept),
 	}
 	p.working, p.endParts = context.WithCancel(context.Background())
 	p.overview()
@@ -255,6 +256,7 @@ func (p *Pages) postAnswered(ctx context.Context, w http.ResponseWriter, r *Requ
 func (p *Pages) changed() {
 	p.overviews.Clear()
 	p.findings.Clear()
+	p.rates.Clear()
 	p.namespaces.Clear()
 	p.rendered.Clear()
 }

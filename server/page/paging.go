@@ -25,6 +25,17 @@ func pageOf[T any](r *Request, rows []T, parameter string, key func(T) any) ([]T
 	return rows, p
 }
 
+// further is the way on for a search that has looked at some of the rows only.
+type further struct {
+	Link   string
+	At     int64 // the number that it has looked back to
+	Newest int64 // of all; 0: not known
+	GoesOn bool  // it has found nothing yet, and the script goes on
+}
+
+// Done is how far the search is, of Newest.
+func (f further) Done() int64 { return f.Newest - f.At }
+
 // optionalNumber returns a parameter that is a positive number, 0 if it is not given.
 func (r *Request) optionalNumber(name string) (int64, error) {
 	if r.Value(name) == "" {

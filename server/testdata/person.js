@@ -95,6 +95,17 @@ function arrived() {
   return document.body && !document.body.dataset.left && document.readyState === "complete" ? "" : "under way";
 }
 
+// inSight says whether a text, which is in the page once or more, is on the screen without
+// scrolling sideways.
+function inSight(text) {
+  const shown = all("main *").filter((e) => words(e.innerText ?? "").includes(text));
+  const inner = shown.filter((e) => !shown.some((other) => other !== e && e.contains(other)));
+  if (!inner.length) return "it is not shown";
+  const most = document.documentElement.clientWidth;
+  const away = inner.find((e) => [...e.getClientRects()].some((r) => r.left < 0 || r.right > most + 1));
+  return away ? `one has to scroll sideways: ${away.outerHTML.slice(0, 300)}` : "";
+}
+
 // layout says what is wider than the screen, and what has no name.
 function layout() {
   const most = document.documentElement.clientWidth;

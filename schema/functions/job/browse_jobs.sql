@@ -5,7 +5,12 @@ create or replace function posthorn.browse_jobs(
   status text default null,
   tags text[] default '{}',
   before bigint default null,
-  max_jobs int default 50
+  max_jobs int default 50,
+  title text default null,            -- parts of texts, in any case
+  error text default null,
+  payload jsonb default null,         -- contained in the payload
+  enqueued_from timestamptz default null,
+  enqueued_before timestamptz default null
 ) returns table (job bigint, looked_to bigint) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -14,34 +19,45 @@ as $$
 declare
   ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status);
   most int := 5000;
+  narrow boolean := num_nonnulls(title, error, payload, enqueued_from, enqueued_before) > 0;
   seen bigint[];
 begin
   if (browse_jobs.max_jobs between 1 and 1000) is not true then
     raise exception 'max_jobs must be 1 to 1000' using errcode = 'PH004';
   end if;
-  if coalesce(browse_jobs.tags, '{}') = '{}' and coalesce(browse_jobs.status, 'FAILED') not in ('PENDING', 'COMPLETED') then
+  if not narrow and coalesce(browse_jobs.tags, '{}') = '{}' and coalesce(browse_jobs.status, 'FAILED') not in ('PENDING', 'COMPLETED') then
     most := browse_jobs.max_jobs; -- each candidate is one
   end if;
   seen := posthorn.recent_jobs(ns, browse_jobs.status, coalesce(browse_jobs.before, 9223372036854775807), most);
   browse_jobs.looked_to := case when cardinality(seen) = most then seen[most] end;
+  if (select x.created_at < browse_jobs.enqueued_from - interval '1 day' from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = looked_to limit 1) then
+    browse_jobs.looked_to := null; -- those before it are older still
+  end if;
   -- With limits, each candidate is looked up by itself, whatever the planner thinks of the tables.
   return query
     select s.id, browse_jobs.looked_to
     from unnest(seen) with ordinality s (id, nth)
-    cross join lateral (select x.month, x.tags from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = s.id limit 1) o
+    cross join lateral (
+      select x.month, x.tags, x.title, x.payload, x.created_at from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = s.id limit 1) o
     where (coalesce(browse_jobs.tags, '{}') = '{}' or o.tags && browse_jobs.tags)
       and case browse_jobs.status
         when 'PENDING' then (select r.job from posthorn.running_jobs r where r.job = s.id limit 1) is null
           and (select f.job from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) is null
         when 'COMPLETED' then (select f.status from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) = 'COMPLETED'
         else true end
+      and (not narrow or (browse_jobs.title is null or strpos(lower(o.title), lower(browse_jobs.title)) > 0)
+        and (browse_jobs.enqueued_from is null or o.created_at >= browse_jobs.enqueued_from)
+        and (browse_jobs.enqueued_before is null or o.created_at < browse_jobs.enqueued_before)
+        and (browse_jobs.payload is null or posthorn.document_contains(o.payload, browse_jobs.payload))
+        and (browse_jobs.error is null or strpos(lower((
+          select f.error_message from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1)), lower(browse_jobs.error)) > 0))
     order by s.nth limit browse_jobs.max_jobs;
   if not found and browse_jobs.looked_to is not null then
     return next;
   end if;
 end $$;
-comment on function posthorn.browse_jobs(text, text, text[], bigint, int) is
-  'consumer: Jobs of a filter below a number, newest first. looked_to: rows below this number were not looked at; null: there are none.';
+comment on function posthorn.browse_jobs(text, text, text[], bigint, int, text, text, jsonb, timestamptz, timestamptz) is
+  'consumer: Jobs of a filter below a number, newest first. An error is that of a job that has failed for good or was cancelled. looked_to: rows below this number were not looked at; null: there are none.';
 
 -- FAILED, CANCELLED and PROCESSING have an index or are few. So are pending jobs, mostly; otherwise the jobs of all
 -- statuses are the candidates.

@@ -1,11 +1,12 @@
 -- The page, doctor, and searches. Nothing here changes events or jobs.
 --
 -- Tables
---   samples    counts for each minute of the last three hours, made by sample
+--   samples    counts for each minute of the last three hours, made by sample, and for each quarter of an hour of eight days
 --   failures   attempts that failed since the last sample
 --
 -- Flow
 --   doctor ──► findings ──► examine, which calls a function for each kind of finding
 --   summary, worst_groups, rates             the overview
+--   group_rates                              the charts of a group
 --   outcomes ──► trace                       where an event stands in each group
 --   search_events, find_event, list_streams  looks at the log, bounded by the rows that they read

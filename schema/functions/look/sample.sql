@@ -55,8 +55,8 @@ begin
   s.failed := coalesce(failed, 0);
   select case when e.is_called then e.last_value else 0 end into s.seq from posthorn.event_id e;
   s.published := posthorn.events_between(s.namespace_id, last.seq, s.seq, 10000);
-  select coalesce(sum(g.passed), 0), coalesce(array_agg(g.group_id), '{}'), coalesce(array_agg(g.pos), '{}'), coalesce(array_agg(g.lag), '{}')
-  into s.handled, s.groups, s.positions, s.lags
+  select coalesce(sum(g.passed), 0), coalesce(array_agg(g.group_id), '{}'), coalesce(array_agg(g.pos), '{}'), coalesce(array_agg(g.lag), '{}'), coalesce(array_agg(g.passed), '{}')
+  into s.handled, s.groups, s.positions, s.lags, s.passed
   from posthorn.group_samples(s.namespace_id, last) g;
   return s;
 end $$;
@@ -90,45 +90,142 @@ begin
   where s.published + s.handled + s.failed > 0 or exists (select from unnest(s.lags) l where l > 0)
     or not exists (select from posthorn.samples y where y.namespace_id = x.id);
   get diagnostics n = row_count;
-  delete from posthorn.samples s
-  where s.at < today - interval '3 hours'
-    and exists (select from posthorn.samples y where y.namespace_id = s.namespace_id and y.at > s.at);
+  if posthorn.quarter_of(before) is distinct from posthorn.quarter_of(today) then
+    perform posthorn.merge_samples(x.id, today) from posthorn.namespaces x;
+  end if;
   return n;
 end $$;
 
--- The last row is for the time since the last sample.
-create or replace function posthorn.rates(namespace text)
-returns table (at timestamptz, seconds float8, published bigint, handled bigint, failed bigint)
+-- The beginning of the quarter of an hour that a time is in.
+create or replace function posthorn.quarter_of(at timestamptz)
+returns timestamptz language sql immutable
+return date_bin(interval '15 minutes', quarter_of.at, timestamptz '2000-01-01 00:00:00+00');
+
+-- After three hours the samples of a quarter of an hour become one, so that a chart of a week reads some hundred rows.
+-- Of lags the highest stays, or a short trouble would vanish from the charts. The newest sample of a namespace stays,
+-- because the next one counts from it.
+create or replace function posthorn.merge_samples(ns int, today timestamptz)
+returns void language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  upto timestamptz := posthorn.quarter_of(today - interval '3 hours');
+begin
+  with many as materialized (
+    select posthorn.quarter_of(s.at) as quarter from posthorn.samples s
+    where s.namespace_id = ns and s.at >= upto - interval '1 day' and s.at < upto
+    group by 1 having count(*) > 1
+  ), gone as (
+    delete from posthorn.samples s
+    where s.namespace_id = ns and s.at >= upto - interval '1 day' and s.at < upto
+      and posthorn.quarter_of(s.at) in (select m.quarter from many m)
+    returning s.*
+  ), of_groups as (
+    select x.quarter, array_agg(x.id) as groups, array_agg(x.pos) as positions, array_agg(x.lag) as lags, array_agg(x.passed) as passed
+    from (
+      select posthorn.quarter_of(g.at) as quarter, u.id, max(u.pos) as pos, max(u.lag) as lag, sum(u.passed)::bigint as passed
+      from gone g
+      cross join lateral unnest(g.groups, g.positions, g.lags, g.passed) u (id, pos, lag, passed)
+      group by 1, 2) x
+    group by 1
+  )
+  insert into posthorn.samples (namespace_id, at, seq, seconds, published, handled, failed, groups, positions, lags, passed)
+  select ns, g.at, g.seq, g.seconds, g.published, g.handled, g.failed,
+    coalesce(o.groups, '{}'), coalesce(o.positions, '{}'), coalesce(o.lags, '{}'), coalesce(o.passed, '{}')
+  from (
+    select posthorn.quarter_of(x.at) as quarter, max(x.at) as at, max(x.seq) as seq, sum(x.seconds) as seconds,
+      sum(x.published)::bigint as published, sum(x.handled)::bigint as handled, sum(x.failed)::bigint as failed
+    from gone x group by 1) g
+  left join of_groups o on o.quarter = g.quarter;
+  delete from posthorn.samples s
+  where s.namespace_id = ns and s.at < today - interval '8 days'
+    and s.at < (select max(y.at) from posthorn.samples y where y.namespace_id = ns);
+end $$;
+
+-- The samples of a namespace since a time: some hundred, however busy the namespace is.
+create or replace function posthorn.samples_since(ns int, since timestamptz)
+returns setof posthorn.samples language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+  select s.* from posthorn.samples s where s.namespace_id = ns and s.at > since order by s.at limit 3000
+$$;
+
+-- Which part of a sample falls into which interval of a chart. Upkeep may be late: a sample then stands for many
+-- intervals, and its events are no peak at its end.
+create or replace function posthorn.intervals_of(at timestamptz, seconds float8, since timestamptz, width interval, intervals int)
+returns table (i int, part float8) language sql immutable
+as $$
+  with x as (
+    select (extract(epoch from intervals_of.at - intervals_of.since) - intervals_of.seconds)::float8 / w as lo,
+      extract(epoch from intervals_of.at - intervals_of.since)::float8 / w as hi
+    from (select extract(epoch from intervals_of.width)::float8 as w) y
+  )
+  select i, case when x.hi > x.lo then greatest(least(x.hi, i + 1) - greatest(x.lo, i), 0) / (x.hi - x.lo) else 1 end
+  from x
+  cross join lateral generate_series(greatest(floor(x.lo), 0)::int, least(floor(x.hi), intervals_of.intervals - 1)::int) i
+$$;
+
+-- The beginning of a chart of some intervals, the last of which is the one of a time. Refuses charts of more intervals
+-- than a screen shows, or of times of which there are no samples.
+create or replace function posthorn.chart_since(upto timestamptz, period interval, intervals int)
+returns timestamptz language plpgsql immutable
+as $$
+begin
+  if (intervals between 1 and 120 and period between interval '1 minute' and interval '8 days') is not true then
+    raise exception 'a chart has 1 to 120 intervals, of 1 minute to 8 days together' using errcode = 'PH004';
+  end if;
+  return date_bin(period / intervals, upto, timestamptz '2000-01-01 00:00:00+00') - (intervals - 1) * (period / intervals);
+end $$;
+
+-- What has happened since the last sample is counted now.
+create or replace function posthorn.rates(namespace text, period interval default '1 hour', intervals int default 60)
+returns table (at timestamptz, seconds float8, published float8, handled float8, failed float8)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 declare
   ns int := posthorn.namespace_id(rates.namespace);
+  today timestamptz := posthorn.now();
+  since timestamptz := posthorn.chart_since(today, rates.period, rates.intervals);
+  width interval := rates.period / rates.intervals;
 begin
   return query
-    select s.at, s.seconds, s.published, s.handled, s.failed
-    from posthorn.samples s
-    where s.namespace_id = ns and s.at > posthorn.now() - interval '1 hour'
-    order by s.at;
-  return query
-    select s.at, s.seconds, s.published, s.handled, s.failed
-    from posthorn.cluster c
-    cross join lateral posthorn.sample_of(ns, c.sampled_at, (select sum(f.n)::bigint from posthorn.failures f where f.namespace_id = ns)) s;
+    select since + x.i * width, extract(epoch from least(width, today - (since + x.i * width)))::float8,
+      sum(s.published * x.part), sum(s.handled * x.part), sum(s.failed * x.part)
+    from (
+      select y.at, y.seconds, y.published, y.handled, y.failed from posthorn.samples_since(ns, since) y
+      union all
+      select y.at, y.seconds, y.published, y.handled, y.failed
+      from posthorn.cluster c
+      cross join lateral posthorn.sample_of(ns, c.sampled_at, (select sum(f.n)::bigint from posthorn.failures f where f.namespace_id = ns)) y
+    ) s
+    cross join lateral posthorn.intervals_of(s.at, s.seconds, since, width, rates.intervals) x
+    group by x.i order by x.i;
 end $$;
-comment on function posthorn.rates(text) is
-  'admin: What has happened in a namespace in each minute of the last hour, oldest first: minutes in which nothing has happened are left out.';
+comment on function posthorn.rates(text, interval, int) is
+  'admin: What has happened in a namespace in each of up to 120 intervals of a period up to 8 days, oldest first: those in which nothing has happened are left out. seconds is shorter than the others for the last interval, which has only begun.';
 
-create or replace function posthorn.group_lags(namespace text, group_name text)
-returns table (at timestamptz, lag_seconds int) language sql stable security definer
+create or replace function posthorn.group_rates(namespace text, group_name text, period interval default '1 hour', intervals int default 60)
+returns table (at timestamptz, seconds float8, passed float8, lag_seconds float8)
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
-  with g as materialized (select x.id, x.namespace_id from posthorn.group_named(group_lags.namespace, group_lags.group_name) x)
-  select s.at, s.lags[array_position(s.groups, g.id)]
-  from g
-  join posthorn.samples s on s.namespace_id = g.namespace_id
-  where g.id = any (s.groups)
-  order by s.at
-$$;
-comment on function posthorn.group_lags(text, text) is
-  'admin: How far a group was behind, in each minute of the last hours in which something happened in its namespace.';
+declare
+  g posthorn.groups := posthorn.group_named(group_rates.namespace, group_rates.group_name);
+  upto timestamptz := coalesce((select c.sampled_at from posthorn.cluster c), posthorn.now());
+  since timestamptz := posthorn.chart_since(upto, group_rates.period, group_rates.intervals);
+  width interval := group_rates.period / group_rates.intervals;
+begin
+  return query
+    select since + x.i * width, extract(epoch from least(width, upto - (since + x.i * width)))::float8,
+      sum(coalesce(s.passed[n.nth], 0) * x.part), max(s.lags[n.nth])::float8
+    from posthorn.samples_since(g.namespace_id, since) s
+    cross join lateral (select array_position(s.groups, g.id) as nth) n
+    cross join lateral posthorn.intervals_of(s.at, s.seconds, since, width, group_rates.intervals) x
+    where n.nth is not null
+    group by x.i order by x.i;
+end $$;
+comment on function posthorn.group_rates(text, text, interval, int) is
+  'admin: How many events a group has passed, and how far it was behind at most, in each of up to 120 intervals of a period up to 8 days, until the last sample. As rates.';

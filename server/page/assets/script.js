@@ -36,6 +36,15 @@ function setTimes() {
   }
 }
 
+// The time axis of a chart.
+const axisForms = {
+  clock: new Intl.DateTimeFormat(undefined, { timeStyle: "short" }),
+  day: new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "numeric" }),
+};
+function setAxes() {
+  for (const text of document.querySelectorAll("svg text[data-at]")) text.textContent = axisForms[text.dataset.form].format(Date.parse(text.dataset.at));
+}
+
 // Rows are known by data-key, forms and tables by their id.
 const keyOf = (node) => node.dataset?.key || node.id;
 
@@ -106,7 +115,7 @@ function follow() {
     source = undefined;
     return;
   }
-  if (source) return;
+  if (source || searching) return;
   source = new EventSource(location.pathname + location.search);
   source.addEventListener("main", (message) => {
     tell("");
@@ -115,6 +124,7 @@ function follow() {
     for (const { name, value } of main.attributes) fresh.setAttribute(name, value);
     renew(main, fresh);
     convertTypedTimes();
+    setAxes();
     setTimes();
     document.dispatchEvent(new Event("posthorn:renewed"));
   });
@@ -128,6 +138,41 @@ function follow() {
     }
   });
 }
+
+// A search that has found nothing yet goes on, until it finds something, has looked at
+// everything, or the person stops it.
+let searching = false;
+async function goOn() {
+  const next = () => main?.querySelector("a[data-goes-on]");
+  searching = Boolean(next());
+  while (searching && next()) {
+    main.querySelector("[data-stop]").hidden = false;
+    const address = next().href;
+    let answer;
+    try {
+      answer = await fetch(address);
+      if (!answer.ok) break;
+      answer = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
+    } catch {
+      break;
+    }
+    if (!searching) break;
+    history.replaceState(null, "", address);
+    const stop = answer.querySelector("[data-stop]");
+    if (stop) stop.hidden = false; // the button that the person may be about to press stays the same
+    renew(main, answer);
+    setTimes();
+  }
+  searching = false;
+  const stop = main?.querySelector("[data-stop]");
+  if (stop) stop.hidden = true;
+}
+
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-stop]")) return;
+  searching = false;
+  event.target.hidden = true;
+});
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
@@ -168,9 +213,11 @@ function convertTypedTimes() {
 }
 
 convertTypedTimes();
+setAxes();
 setTimes();
 setInterval(() => { if (!document.hidden) setTimes(); }, 1000);
+const looked = goOn();
 if (main && "live" in main.dataset) {
-  follow();
+  looked.then(follow);
   document.addEventListener("visibilitychange", follow);
 }

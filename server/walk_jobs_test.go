@@ -1,5 +1,7 @@
 package server
 
+import "context"
+
 // A job is enqueued, changed and cancelled, and the list shows it without being loaded
 // again.
 func walkJobs(p *person) {
@@ -79,7 +81,7 @@ func walkSearchJobs(p *person) {
 	p.exec(p.T, `select posthorn.enqueue('default', 'the Needle', '{"order": 7}', tags => '{rare}', max_retries => 0)`)
 	p.exec(p.T, `select posthorn.fail_job(j.id, 'w', 'No answer from the bank') from posthorn.claim_jobs('default', 'w', '{rare}', 1) j`)
 	p.exec(p.T, `insert into posthorn.enqueued_jobs (run_at, created_at, namespace_id, month, priority, max_retries, title, tags, payload)
-		select o.run_at, o.created_at, o.namespace_id, o.month, 0, 0, 'hay', '{}', '{}' from posthorn.enqueued_jobs o, generate_series(1, 150000)`)
+		select o.run_at, o.created_at, o.namespace_id, o.month, 0, 0, 'hay', '{}', '{}' from posthorn.enqueued_jobs o, generate_series(1, 400000)`)
 	p.visit("/ui/default/jobs")
 	for label, text := range map[string]string{"Title contains": "needle", "Error contains": "no answer", "Payload contains, JSON": `{"order": 7}`} {
 		p.fill(label, text)
@@ -89,12 +91,32 @@ func walkSearchJobs(p *person) {
 	}
 	p.fill("Title contains", "nothing has this title")
 	p.click("Show")
+	goOn := p.holdSearch() // so that it does not end before it is stopped
 	p.must("click", "Stop", "", "main")
+	goOn()
 	p.until("renewed") // the page is live again, so the search has ended
-	p.sees("Look further back", "None of the newest jobs match", "of 150,001")
+	p.sees("Look further back", "None of the newest jobs match", "of 400,001")
 	p.seesNone("There is no such job.")
 	p.click("Look further back")
 	p.sees("There is no such job.")
+}
+
+// holdSearch keeps searches for jobs waiting until goOn is called.
+func (p *person) holdSearch() (goOn func()) {
+	p.Helper()
+	tx, err := p.ph.Pool().Begin(p.Context())
+	if err == nil {
+		_, err = tx.Exec(p.Context(), "lock table posthorn.enqueued_jobs in access exclusive mode")
+	}
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // it has ended, unless the test fails
+	return func() {
+		if err := tx.Commit(p.Context()); err != nil {
+			p.Fatal(err)
+		}
+	}
 }
 
 // The error of a job that failed, and the buttons that help, are seen at once.

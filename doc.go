@@ -49,7 +49,7 @@
 // # Jobs and schedules
 //
 // [Client.Enqueue] writes a job in your transaction: work for exactly one worker, which
-// finds it by tags. [Client.Work] and [WorkOn] register handlers of jobs. [Job.Complete]
+// finds it by tags. [Client.Work] and [WorkOn] register handlers of jobs. [Client.WorkTx]
 // completes a job in the transaction of its effect, and [Client.WorkBatchTx] many jobs in one
 // transaction. [Client.Schedule] publishes an event at the times of a cron expression.
 //

@@ -155,6 +155,13 @@ func ExampleJob_Complete() {
 	})
 }
 
+func ExampleClient_WorkTx() {
+	ph.WorkTx([]string{"billing"}, posthorn.WorkConfig{}, func(ctx context.Context, tx pgx.Tx, job posthorn.Job) error {
+		_, err := tx.Exec(ctx, "insert into invoices (job) values ($1)", job.ID)
+		return err
+	})
+}
+
 func ExampleClient_WorkBatchTx() {
 	ph.WorkBatchTx([]string{"billing"}, posthorn.WorkConfig{}, func(ctx context.Context, tx pgx.Tx, jobs []posthorn.Job) error {
 		ids := make([]int64, len(jobs))

@@ -86,6 +86,7 @@ var programs = map[string]program{
 	"ExampleJob_Progress":                 {run: ExampleJob_Progress, handles: true, then: job("import"), until: worked},
 	"ExampleStep":                         {run: ExampleStep, handles: true, then: ordered + "; " + paid, until: "select count(*) = 4 from posthorn.job_steps(1)"},
 	"ExampleJob_Complete":                 {run: ExampleJob_Complete, handles: true, then: job("billing"), until: worked},
+	"ExampleClient_WorkTx":                {run: ExampleClient_WorkTx, handles: true, then: job("billing"), until: worked},
 	"ExampleClient_WorkBatchTx":           {run: ExampleClient_WorkBatchTx, handles: true, then: job("billing"), until: worked},
 	"ExampleReader_Events":                {run: ExampleReader_Events, also: askForOrders},
 	"ExampleReadConfig":                   {run: ExampleReadConfig},

@@ -28,7 +28,7 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 		w.client.Close()
 	}
 	config := posthorn.Config{DatabaseURL: w.config.URL, MaxConns: w.config.Connections, Logger: quiet}
-	if w.config.System != jobsSystem && w.config.System != laterSystem {
+	if plainJobs := w.config.System == jobsSystem && w.config.Task != "insert"; !plainJobs && w.config.System != laterSystem {
 		config.MaxConns *= 2 // half of them are for the transactions of handlers
 	}
 	if w.client, err = posthorn.Open(ctx, config); err != nil {
@@ -39,7 +39,11 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 	working := posthorn.WorkConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor}
 	switch w.config.System {
 	case jobsSystem:
-		w.client.Work([]string{jobTag}, working, w.job)
+		if w.config.Task == "insert" {
+			w.client.WorkTx([]string{jobTag}, working, w.jobTx)
+		} else {
+			w.client.Work([]string{jobTag}, working, w.job)
+		}
 		return nil
 	case laterSystem:
 		w.client.Work([]string{jobTag}, working, w.jobAlone)
@@ -69,16 +73,11 @@ func (w *posthornWorker) start(ctx context.Context, s setting) error {
 	return nil
 }
 
-func (w *posthornWorker) job(ctx context.Context, job posthorn.Job) error {
-	if w.config.Task != "insert" {
-		return w.do(w.config.Task, job.Payload)
-	}
-	err := pgx.BeginFunc(ctx, w.client.Pool(), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, effectSQL, job.ID, job.Payload); err != nil {
-			return err
-		}
-		return job.Complete(ctx, tx)
-	})
+func (w *posthornWorker) job(_ context.Context, job posthorn.Job) error { return w.do(w.config.Task, job.Payload) }
+
+// jobTx writes the effect of a job in the transaction that completes it, and counts it before the commit.
+func (w *posthornWorker) jobTx(ctx context.Context, tx pgx.Tx, job posthorn.Job) error {
+	_, err := tx.Exec(ctx, effectSQL, job.ID, job.Payload)
 	if err == nil {
 		w.done.Add(1)
 	}

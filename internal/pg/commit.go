@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Begin begins a transaction for the effects of events of a lease. It waits for a
+// Begin begins a transaction for the effects of events of a lease, or of jobs. It waits for a
 // connection of the pool until ctx ends, and skips connections that do not answer.
 func Begin(ctx context.Context, pool *pgxpool.Pool, leaseFor time.Duration) (*pgxpool.Conn, pgx.Tx, error) {
 	for {
@@ -49,20 +50,31 @@ func begin(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) (*pgxpo
 func commitTime(leaseFor time.Duration) time.Duration { return max(leaseFor, LeaseTime(leaseFor)) }
 
 // Ending describes the last statements of a transaction: which events of a lease it
-// settles.
+// settles, or which jobs it completes.
 type Ending struct {
 	Lease    Lease
-	First    int64         // the id of the first event that is settled; only for projections
-	UpTo     int64         // the id of the last event that is settled; 0 for all of them
-	LeaseFor time.Duration // see [SettleUntil]
+	First    int64 // the id of the first event that is settled; only for projections
+	UpTo     int64 // the id of the last event that is settled; 0 for all of them
 	Failures []Failure
-	Another  bool // begin another transaction after the commit
+
+	Jobs *JobsEnding // instead of events
+
+	LeaseFor time.Duration // see [SettleUntil]
+	Another  bool          // begin another transaction after the commit
 }
 
-// Commit settles events of a lease and commits the transaction that is open on a
-// connection, in one round trip. After a statement that failed, the server skips the rest:
-// effects are committed only if their events are settled. A failure of the commit itself
-// is a [CommitError]. Errors of settling are those of [Settle] and [SettleUntil].
+// JobsEnding is the completion of jobs of one worker. It fails with [ErrLeaseLost] unless the
+// worker has all of them.
+type JobsEnding struct {
+	Worker  string
+	Done    DoneJobs
+	Results []json.RawMessage // of the jobs, in the same order; nil for a job without one
+}
+
+// Commit settles events of a lease, or completes jobs, and commits the transaction that is
+// open on a connection, in one round trip. After a statement that failed, the server skips the
+// rest: effects are committed only with the end of their events or jobs. A failure of the commit
+// itself is a [CommitError]. Errors of settling are those of [Settle] and [SettleUntil].
 //
 // With Another, the status of the connection tells whether a new transaction has begun. A
 // failure to begin one is not an error, since the last one is committed.
@@ -71,7 +83,7 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	defer cancel()
 	batch := &pgx.Batch{}
 	if err := e.queue(batch); err != nil {
-		return Translate("settle", err)
+		return Translate(e.verb(), err)
 	}
 	batch.Queue("commit")
 	if e.Another {
@@ -80,7 +92,7 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	results := conn.SendBatch(ctx, batch)
 	defer func() { _ = results.Close() }() // an error after the commit changes nothing
 	if _, err := results.Exec(); err != nil {
-		return Translate("settle", err)
+		return Translate(e.verb(), err)
 	}
 	tag, err := results.Exec()
 	if err == nil && tag.String() == "ROLLBACK" {
@@ -92,8 +104,25 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	return nil
 }
 
-// queue queues the statement that settles.
+// verb names what the last statement before the commit does, for errors.
+func (e Ending) verb() string {
+	if e.Jobs != nil {
+		return "complete jobs"
+	}
+	return "settle"
+}
+
+// queue queues the statement that settles, or completes jobs.
 func (e Ending) queue(batch *pgx.Batch) error {
+	if j := e.Jobs; j != nil && len(j.Done.IDs) == 1 {
+		batch.Queue("select posthorn.complete_job($1::bigint, $2::text, $3::int, null, $4::bigint, $5::json, once => true)",
+			j.Done.IDs[0], j.Worker, j.Done.Attempts[0], j.Done.ExecutionTimesMS[0], Document(j.Results[0]))
+		return nil
+	} else if j != nil {
+		batch.Queue("select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[], $5::json[], all_held => true)",
+			j.Worker, j.Done.IDs, j.Done.Attempts, j.Done.ExecutionTimesMS, j.Results)
+		return nil
+	}
 	if e.First != 0 {
 		batch.Queue(settleProjectionSQL, e.Lease.ID, e.Lease.Attempt, e.First, e.UpTo, Period(e.LeaseFor))
 		return nil
@@ -110,21 +139,7 @@ func (e Ending) queue(batch *pgx.Batch) error {
 	return nil
 }
 
-// CommitAfter runs the last statements of a transaction and commits it. A failure of the
-// commit itself is a [CommitError].
-func CommitAfter(ctx context.Context, tx pgx.Tx, leaseFor time.Duration, last func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, commitTime(leaseFor))
-	defer cancel()
-	if err := last(ctx); err != nil {
-		return err
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return &CommitError{Translate("commit", err)}
-	}
-	return nil
-}
-
-// CommitError is the error of a commit after its events were settled.
+// CommitError is the error of a commit after its events were settled, or its jobs completed.
 type CommitError struct{ Err error }
 
 func (e *CommitError) Error() string { return e.Err.Error() }

@@ -133,17 +133,6 @@ func CompleteJobs(ctx context.Context, db DB, worker string, done DoneJobs) ([]i
 	return Collect(ctx, db, "complete jobs", pgx.RowTo[int64], completeJobsSQL, worker, done.IDs, done.Attempts, done.ExecutionTimesMS)
 }
 
-// CompleteJobsWithResults is [CompleteJobs] for jobs that have results. It fails with
-// [ErrLeaseLost] when the worker does not have one of them and has not completed it either.
-func CompleteJobsWithResults(ctx context.Context, db DB, worker string, done DoneJobs, results []json.RawMessage) ([]int64, error) {
-	return Collect(ctx, db, "complete jobs", pgx.RowTo[int64], `
-		select r.event_id
-		from unnest($2::bigint[], $3::int[], $4::bigint[], $5::json[]) d (job, attempt, execution_time_ms, result)
-		cross join lateral posthorn.complete_job(d.job, $1::text, d.attempt, null, d.execution_time_ms, d.result) r
-		where not r.repeated`,
-		worker, done.IDs, done.Attempts, done.ExecutionTimesMS, results)
-}
-
 const completeJobsSQL = "select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[])"
 
 // JobFailure is the report of an attempt that failed.

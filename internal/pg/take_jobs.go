@@ -17,7 +17,7 @@ type JobTake struct {
 	Done      DoneJobs // completed first, in a transaction of their own
 }
 
-// DoneJobs are jobs of one worker that have succeeded without a result.
+// DoneJobs are jobs of one worker that have succeeded.
 type DoneJobs struct {
 	IDs              []int64
 	Attempts         []int32

@@ -21,7 +21,9 @@ func (k *kind) handleTogether(work context.Context, w *worker.Worker, jobs []*Jo
 	}
 	ctx, cancel := k.batchContext(work, jobs)
 	defer cancel()
-	err := k.call(work, ctx, jobs)
+	t := k.transactions()
+	defer t.end(work)
+	err := k.call(work, ctx, t, jobs)
 	failed, whole := failuresOf(jobs, err)
 	if whole == nil && k.Transactions != nil {
 		whole = err // it has rolled back the effects of all jobs
@@ -133,13 +135,13 @@ const tries = 5
 // call calls the handler with jobs. A handler with a transaction is called again after a
 // collision. If the database did not commit for a reason that is not the handler's, the jobs
 // have ended: they go back, except for those that the transaction has completed after all.
-func (k *kind) call(work, ctx context.Context, jobs []*Job) error {
-	if k.Transactions == nil {
+func (k *kind) call(work, ctx context.Context, t *transactions, jobs []*Job) error {
+	if t == nil {
 		return k.callIn(ctx, nil, jobs)
 	}
 	var handlerErr error
 	err := worker.Retry{Collisions: tries}.Do(ctx, func(ctx context.Context) (err error) {
-		handlerErr, err = k.transact(ctx, jobs)
+		handlerErr, err = k.transact(ctx, t, jobs)
 		if pg.IsCollision(handlerErr) {
 			return handlerErr
 		}
@@ -163,55 +165,78 @@ func (k *kind) call(work, ctx context.Context, jobs []*Job) error {
 	return nil
 }
 
+// transactions are those in which one goroutine calls the handler, one after another. nil: the
+// handler gets none.
+type transactions struct {
+	*worker.Pipeline
+	more bool // another call follows at once, most likely: its transaction begins in the round trip of the commit
+}
+
+func (k *kind) transactions() *transactions {
+	if k.Transactions == nil {
+		return nil
+	}
+	return &transactions{Pipeline: k.Transactions.Pipeline(k.LeaseFor)}
+}
+
+// before notes whether another call follows the next one.
+func (t *transactions) before(more bool) *transactions {
+	if t != nil {
+		t.more = more
+	}
+	return t
+}
+
+func (t *transactions) end(ctx context.Context) {
+	if t != nil {
+		t.End(ctx)
+	}
+}
+
 // transact calls the handler in a transaction, which also completes the jobs. It returns an
 // error of the handler, or one of the database.
-func (k *kind) transact(ctx context.Context, jobs []*Job) (handlerErr, err error) {
-	p := k.Transactions.Pipeline(k.LeaseFor)
-	defer p.End(ctx)
-	if err := p.Begin(ctx); err != nil {
+func (k *kind) transact(ctx context.Context, t *transactions, jobs []*Job) (handlerErr, err error) {
+	defer func() {
+		if handlerErr != nil || err != nil {
+			t.End(ctx)
+		}
+	}()
+	if err := t.Begin(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.Run(func(tx pgx.Tx) error { return k.callIn(ctx, tx, jobs) }); err != nil {
+	if err := t.Run(func(tx pgx.Tx) error { return k.callIn(ctx, tx, jobs) }); err != nil {
 		return err, nil
 	}
 	ctx, cancel := worker.Outlast(ctx, k.LeaseFor) // what the handler has done may still commit
 	defer cancel()
 	all := func(*Job) bool { return true }
 	return worker.Blame(k.settleOnce(ctx, jobs, all, func(ctx context.Context) error {
-		return p.CommitAfter(ctx, func(ctx context.Context, tx pgx.Tx) error { return k.completeIn(ctx, tx, jobs) })
+		err := t.Commit(ctx, pg.Ending{Jobs: k.endingOf(jobs), LeaseFor: k.LeaseFor, Another: t.more})
+		if errors.Is(err, pg.ErrInvalid) {
+			err = &worker.PermanentError{Err: fmt.Errorf("a result cannot be saved: %w", err)}
+		}
+		return err
 	}))
 }
 
-// completeIn completes jobs in a transaction. It fails with [pg.ErrLeaseLost] unless this
-// call completes all of them: another worker may have one, or an earlier transaction, whose
-// commit was not answered, may have completed it.
-func (k *kind) completeIn(ctx context.Context, tx pgx.Tx, jobs []*Job) error {
-	var plain, others []*Job
-	var results []json.RawMessage
-	for _, j := range jobs {
-		if result := j.answer(); result != nil {
-			others, results = append(others, j), append(results, result)
-		} else {
-			plain = append(plain, j)
-		}
+// endingOf is the completion of jobs in the transaction of their handler.
+func (k *kind) endingOf(jobs []*Job) *pg.JobsEnding {
+	results := make([]json.RawMessage, len(jobs))
+	for i, j := range jobs {
+		results[i] = j.answer()
 	}
-	completed, err := pg.CompleteJobs(ctx, tx, k.Worker, doneJobs(plain))
-	if err == nil && len(others) > 0 {
-		var more []int64
-		more, err = pg.CompleteJobsWithResults(ctx, tx, k.Worker, doneJobs(others), results)
-		completed = append(completed, more...)
-	}
-	switch {
-	case errors.Is(err, pg.ErrInvalid):
-		return &worker.PermanentError{Err: fmt.Errorf("a result cannot be saved: %w", err)}
-	case err == nil && len(completed) < len(jobs):
-		return fmt.Errorf("complete jobs: %w", pg.ErrLeaseLost)
-	}
-	return err
+	return &pg.JobsEnding{Worker: k.Worker, Done: doneJobs(jobs), Results: results}
 }
 
-// notInBatches refuses a call that ends or keeps a part of a job by itself.
-func (j *Job) notInBatches(call string) error {
-	return pg.Invalid(fmt.Sprintf("job %d is handled in a batch, which does not allow %s", j.ID, call),
+// mayCallAgain reports whether the handler may be called again for a job in one attempt.
+func (k *kind) mayCallAgain() bool { return k.Batches || k.Transactions != nil }
+
+// refuse refuses a call that ends or keeps a part of a job by itself.
+func (j *Job) refuse(call string) error {
+	handled := "in a transaction that completes it"
+	if j.kind.Batches {
+		handled = "in a batch"
+	}
+	return pg.Invalid(fmt.Sprintf("job %d is handled %s, which does not allow %s", j.ID, handled, call),
 		"Handle jobs that need it with Client.Work.")
 }

@@ -453,20 +453,11 @@ type forgetful struct{ next, done atomic.Bool }
 type forgetfulConn struct {
 	net.Conn
 	*forgetful
-	committing atomic.Bool
-}
-
-func (c *forgetfulConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("commit\x00")) && c.next.Load() && !c.done.Load() {
-		c.committing.Store(true)
-	}
-	return c.Conn.Write(b)
 }
 
 func (c *forgetfulConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && c.committing.Load() {
-		c.done.Store(true)
+	if bytes.Contains(b[:n], []byte("COMMIT\x00")) && c.next.Load() && !c.done.Swap(true) {
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
@@ -723,10 +714,19 @@ func TestBatchCollides(t *testing.T) {
 	w.wantEffects(ids...)
 }
 
-// Processes that work in batches are killed with -9 in the middle of transactions, again and
-// again: every job ends exactly once, and has its effect exactly once.
-func TestBatchesSurviveTheirProcesses(t *testing.T) {
+// Processes that work in batches, or with a transaction for each job, are killed with -9 in the
+// middle of transactions, again and again: every job ends exactly once, and has its effect exactly once.
+func TestTransactionsSurviveTheirProcesses(t *testing.T) {
 	t.Parallel()
+	for _, kind := range []string{"WorkBatchTx", "WorkTx"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			testKills(t, kind)
+		})
+	}
+}
+
+func testKills(t *testing.T, kind string) {
 	stuck := await.Kills(5) // each gets a process killed
 	w := newWorld(t)
 	w.Exec("create table public.effects (job bigint)")
@@ -738,14 +738,14 @@ func TestBatchesSurviveTheirProcesses(t *testing.T) {
 		}
 	}
 	ids := w.enqueue(news...)
-	running := []*testchild.Child{w.spawnBatchWorker(), w.spawnBatchWorker()}
+	running := []*testchild.Child{w.spawnTxWorker(kind), w.spawnTxWorker(kind)}
 	killed := 0
 	var dead []string
 	for worker := w.awaitStuck(dead); worker != ""; worker = w.awaitStuck(dead) {
 		if i := slices.IndexFunc(running, func(c *testchild.Child) bool { return c.Leads(worker) }); i >= 0 {
 			killed++
 			running[i].Kill()
-			running[i] = w.spawnBatchWorker()
+			running[i] = w.spawnTxWorker(kind)
 		}
 		dead = append(dead, worker)
 	}
@@ -772,18 +772,21 @@ func TestBatchesSurviveTheirProcesses(t *testing.T) {
 	}
 }
 
-const batchURL = "POSTHORN_TEST_BATCH_URL"
+const (
+	txURL  = "POSTHORN_TEST_TX_URL"
+	txKind = "POSTHORN_TEST_TX_KIND"
+)
 
-func (w *world) spawnBatchWorker() *testchild.Child {
+func (w *world) spawnTxWorker(kind string) *testchild.Child {
 	w.T.Helper()
-	c := testchild.Start(w.T, "TestBatchWorkerProcess", batchURL+"="+w.URL)
+	c := testchild.Start(w.T, "TestTxWorkerProcess", txURL+"="+w.URL, txKind+"="+kind)
 	c.Prints("working")
 	return c
 }
 
-// TestBatchWorkerProcess is what the process runs that others kill. Some calls fail.
-func TestBatchWorkerProcess(t *testing.T) {
-	url := os.Getenv(batchURL)
+// TestTxWorkerProcess is what the process runs that others kill. Some calls fail.
+func TestTxWorkerProcess(t *testing.T) {
+	url := os.Getenv(txURL)
 	if url == "" {
 		t.Skip("run by others")
 	}
@@ -792,7 +795,7 @@ func TestBatchWorkerProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := posthorn.WorkConfig{Concurrency: 2, BatchSize: 20, LeaseFor: time.Hour}
-	ph.WorkBatchTx(mail, config, func(ctx context.Context, tx pgx.Tx, jobs []posthorn.Job) error {
+	handle := func(ctx context.Context, tx pgx.Tx, jobs []posthorn.Job) error {
 		if err := affect(ctx, tx, jobs); err != nil {
 			return err
 		}
@@ -808,7 +811,12 @@ func TestBatchWorkerProcess(t *testing.T) {
 			return errors.New("no luck")
 		}
 		return jobs[0].SetResult("done")
-	})
+	}
+	if os.Getenv(txKind) == "WorkTx" {
+		ph.WorkTx(mail, config, func(ctx context.Context, tx pgx.Tx, job posthorn.Job) error { return handle(ctx, tx, []posthorn.Job{job}) })
+	} else {
+		ph.WorkBatchTx(mail, config, handle)
+	}
 	fmt.Println("\nworking")
 	t.Fatal(ph.Run(t.Context()))
 }

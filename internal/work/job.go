@@ -99,8 +99,8 @@ func (j *Job) Progress(ctx context.Context, progress json.RawMessage) error {
 // that transaction, and then not find the job. It fails with [pg.ErrLeaseLost] if the job
 // was taken away.
 func (j *Job) Complete(ctx context.Context, db pg.DB) error {
-	if j.kind.Batches {
-		return j.notInBatches("Job.Complete")
+	if j.kind.mayCallAgain() {
+		return j.refuse("Job.Complete")
 	}
 	j.mu.Lock()
 	took, result := time.Since(j.began).Milliseconds(), j.result
@@ -116,10 +116,11 @@ func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 }
 
 // Recall begins a step: it returns the result that an earlier attempt has saved, if one has. It
-// fails if a result under this name could not be saved, and in batches.
+// fails if a result under this name could not be saved, and where the handler may be called
+// again in one attempt.
 func (j *Job) Recall(name string) (result json.RawMessage, saved bool, err error) {
-	if j.kind.Batches {
-		return nil, false, j.notInBatches("a step")
+	if j.kind.mayCallAgain() {
+		return nil, false, j.refuse("a step")
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -174,11 +175,11 @@ func (j *Job) SaveStep(ctx context.Context, tx pg.DB, name string, result json.R
 }
 
 // Sleep ends the attempt, unless the sleep with this name is over. The job goes on after d. The
-// error then tells the handler to return, and the context of the job ends. It fails in a transaction
-// of a batch.
+// error then tells the handler to return, and the context of the job ends. It fails in a
+// transaction that completes the job.
 func (j *Job) Sleep(ctx context.Context, name string, d time.Duration) error {
 	if j.kind.Transactions != nil {
-		return j.notInBatches("Job.Sleep")
+		return j.refuse("Job.Sleep")
 	}
 	j.mu.Lock()
 	err := j.use(name)
@@ -195,7 +196,7 @@ func (j *Job) Sleep(ctx context.Context, name string, d time.Duration) error {
 // the attempt as Sleep does, and the job goes on when the event comes, or after the timeout.
 func (j *Job) Await(ctx context.Context, a pg.Await) (came pg.Awaited, err error) {
 	if j.kind.Transactions != nil {
-		return came, j.notInBatches("Job.Await")
+		return came, j.refuse("Job.Await")
 	}
 	j.mu.Lock()
 	err = j.use(a.Name)
@@ -256,18 +257,18 @@ func (j *Job) sleeps() bool {
 }
 
 // hasEnded reports whether the attempt has ended before its handler has: the job is lost or
-// asleep, or its batch was completed or given back.
-func (j *Job) hasEnded() bool { return j.Lost() || j.sleeps() || j.kind.Batches && j.Over() }
+// asleep, or its batch or transaction was completed or given back.
+func (j *Job) hasEnded() bool { return j.Lost() || j.sleeps() || j.kind.mayCallAgain() && j.Over() }
 
 // handle calls the handler with one job, and records the result.
-func (k *kind) handle(work context.Context, one []*Job) {
+func (k *kind) handle(work context.Context, t *transactions, one []*Job) {
 	j := one[0]
 	if j.hasEnded() {
 		k.freeRoom(1)
 		k.forget(j)
 		return
 	}
-	err := k.call(work, j.Context(), one)
+	err := k.call(work, j.Context(), t, one)
 	k.freeRoom(1)
 	k.end(work, j, k.errorOf(one, err))
 }

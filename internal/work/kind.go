@@ -25,7 +25,7 @@ type Config struct {
 
 	Handle       func(ctx context.Context, tx pgx.Tx, jobs []*Job) error
 	Batches      bool                 // Handle gets all jobs of a take in one call; otherwise it gets one job
-	Transactions *worker.Transactions // only with Batches: Handle gets one, which also completes its jobs; nil: it gets none
+	Transactions *worker.Transactions // Handle gets one, which also completes its jobs; nil: it gets none
 
 	Concurrency int           // calls of Handle at once
 	BatchSize   int           // most jobs in one take; without Batches, beyond those that can start at once
@@ -268,10 +268,16 @@ func (k *kind) Runner(w *worker.Worker) func(work context.Context, b *batch) boo
 		if k.Batches {
 			noteWaiting(b.jobs) // the batch may have taken all of the time
 		}
-		begun := w.SideBySide(k.stop, len(b.jobs), func(i int) {
-			k.handle(work, b.jobs[i:i+1])
-			if k.Batches {
-				noteWaiting(b.jobs[i+1:])
+		begun := w.InLanes(k.stop, len(b.jobs), func() worker.Lane {
+			t := k.transactions()
+			return worker.Lane{
+				Run: func(i int, more bool) {
+					k.handle(work, t.before(more), b.jobs[i:i+1])
+					if k.Batches {
+						noteWaiting(b.jobs[i+1:])
+					}
+				},
+				End: func() { t.end(work) },
 			}
 		})
 		k.Release(work, &batch{jobs: b.jobs[begun:]})

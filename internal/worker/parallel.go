@@ -39,7 +39,19 @@ func (w *Worker) releaseSlot() {
 // goroutine, since most batches are done before a second one has woken up, and starts
 // others when an item is slow.
 func (w *Worker) SideBySide(ctx context.Context, n int, run func(i int)) int {
-	p := &parallel{ctx: ctx, slots: w.slots, n: n, run: run}
+	return w.InLanes(ctx, n, func() Lane { return Lane{Run: func(i int, _ bool) { run(i) }, End: func() {}} })
+}
+
+// Lane is what runs items one after another on one goroutine. Run is told whether other items have
+// not begun yet; then it most likely runs another one at once. End is called after the last one.
+type Lane struct {
+	Run func(i int, more bool)
+	End func()
+}
+
+// InLanes is SideBySide where each goroutine has a lane.
+func (w *Worker) InLanes(ctx context.Context, n int, lane func() Lane) int {
+	p := &parallel{ctx: ctx, slots: w.slots, n: n, lane: lane}
 	p.helpAfter(quickEnough)
 	p.workOn()
 	w.releaseSlot() // for other workers, while items take their time here
@@ -59,7 +71,7 @@ type parallel struct {
 	ctx   context.Context
 	slots chan struct{}
 	n     int
-	run   func(i int)
+	lane  func() Lane
 	next  atomic.Int64
 
 	mu      sync.Mutex
@@ -85,12 +97,14 @@ func (p *parallel) helpAfter(after time.Duration) {
 func (p *parallel) left() int { return p.n - int(p.next.Load()) }
 
 func (p *parallel) workOn() {
+	lane := p.lane()
+	defer lane.End()
 	for started := time.Now(); p.ctx.Err() == nil; {
 		i := int(p.next.Add(1)) - 1
 		if i >= p.n {
 			return
 		}
-		p.run(i)
+		lane.Run(i, i+1 < p.n)
 		now := time.Now()
 		if now.Sub(started) > quickEnough {
 			p.getHelp()

@@ -124,7 +124,7 @@ func (p *Pipeline) Run(run func(tx pgx.Tx) error) error {
 	return nil
 }
 
-// Commit settles and commits, and begins the next transaction if there is another
+// Commit settles or completes, commits, and begins the next transaction if there is another
 // and the connection may be kept.
 func (p *Pipeline) Commit(ctx context.Context, ending pg.Ending) error {
 	ending.Another = ending.Another && time.Now().Before(p.keep)
@@ -135,15 +135,6 @@ func (p *Pipeline) Commit(ctx context.Context, ending pg.Ending) error {
 		p.release()
 	}
 	return nil
-}
-
-// CommitAfter runs the last statements of the transaction that is open, and commits it.
-func (p *Pipeline) CommitAfter(ctx context.Context, last func(ctx context.Context, tx pgx.Tx) error) error {
-	err := pg.CommitAfter(ctx, p.tx, p.leaseFor, func(ctx context.Context) error { return last(ctx, p.tx) })
-	if err == nil {
-		p.release()
-	}
-	return err
 }
 
 // End rolls back the transaction that is open.

@@ -10,7 +10,8 @@ create or replace function posthorn.complete_job(
   status_code int default null,
   execution_time_ms bigint default null,
   result json default null,
-  namespace text default null
+  namespace text default null,
+  once boolean default false
 ) returns posthorn.job_report language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -30,13 +31,18 @@ begin
     and (complete_job.namespace is null or r.namespace_id = posthorn.namespace_id(complete_job.namespace))
   returning r.* into held;
   if not found then
-    return posthorn.recorded(complete_job.job, complete_job.worker, 'COMPLETED', complete_job.attempt, complete_job.namespace);
+    report := posthorn.recorded(complete_job.job, complete_job.worker, 'COMPLETED', complete_job.attempt, complete_job.namespace);
+    if complete_job.once then
+      raise exception 'job % is completed already', complete_job.job
+        using errcode = 'PH003', hint = 'An earlier transaction of this attempt has completed it: roll this one back.';
+    end if;
+    return report;
   end if;
   insert into posthorn.finished_jobs as f (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
     retry_count, status, worker, started_at, started_log, execution_time_ms, status_code, progress, result)
   values (held.job, greatest(at, held.picked_at, held.started_at), held.picked_at, held.picked_log, nextval('posthorn.job_log_id'), held.namespace_id, held.month, held.attempt,
-    coalesce((select s.retry_count from posthorn.retried_jobs s where s.job = held.job), 0), 'COMPLETED', held.worker,
-    held.started_at, held.started_log, complete_job.execution_time_ms, complete_job.status_code,
+    case when held.attempt > 1 then (select s.retry_count from posthorn.retried_jobs s where s.job = held.job) else 0 end,
+    'COMPLETED', held.worker, held.started_at, held.started_log, complete_job.execution_time_ms, complete_job.status_code,
     coalesce(held.progress, case when held.attempt > 1 then (select s.progress from posthorn.retried_jobs s where s.job = held.job) end),
     complete_job.result)
   returning f.completed_log, f.job, f.worker, f.status, f.attempt, f.status_code, f.execution_time_ms, f.finished_at, false
@@ -56,14 +62,16 @@ begin
   end if;
   return report;
 end $$;
-comment on function posthorn.complete_job(bigint, text, int, int, bigint, json, text) is
-  'consumer: Finishes a job that a worker has done, and returns the entry in the job log; called again, returns the same entry.';
+comment on function posthorn.complete_job(bigint, text, int, int, bigint, json, text, boolean) is
+  'consumer: Finishes a job that a worker has done, and returns the entry in the job log. Called again, it returns the same entry; with once, it fails then.';
 
 create or replace function posthorn.complete_jobs(
   worker text,
   jobs bigint[],
   attempts int[] default null,
-  execution_times_ms bigint[] default null
+  execution_times_ms bigint[] default null,
+  results json[] default null,
+  all_held boolean default false
 ) returns setof bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -77,33 +85,43 @@ declare
 begin
   if coalesce(cardinality(complete_jobs.attempts), cardinality(complete_jobs.jobs)) is distinct from cardinality(complete_jobs.jobs)
     or coalesce(cardinality(complete_jobs.execution_times_ms), cardinality(complete_jobs.jobs)) <> cardinality(complete_jobs.jobs)
+    or coalesce(cardinality(complete_jobs.results), cardinality(complete_jobs.jobs)) <> cardinality(complete_jobs.jobs)
   then
-    raise exception 'jobs, attempts and execution_times_ms must have one length'
+    raise exception 'jobs, attempts, execution_times_ms and results must have one length'
       using errcode = 'PH004', hint = 'Leave out the arrays that you do not need.';
+  end if;
+  if complete_jobs.results is not null then
+    perform posthorn.check_message('job', null, r, '{}', null) from unnest(complete_jobs.results) r where r is not null;
   end if;
   perform posthorn.commit_firmly();
   with held as (
     delete from posthorn.running_jobs r
     using (
-      select u.job, u.attempt, u.execution_time_ms
-      from unnest(complete_jobs.jobs, complete_jobs.attempts, complete_jobs.execution_times_ms) u (job, attempt, execution_time_ms)
+      select u.job, u.attempt, u.execution_time_ms, u.result
+      from unnest(complete_jobs.jobs, complete_jobs.attempts, complete_jobs.execution_times_ms, complete_jobs.results)
+        u (job, attempt, execution_time_ms, result)
       order by u.job) u -- in the order of heartbeats, which lock the same rows
     where r.job between u.job and u.job -- see heartbeat_jobs
       and r.worker = complete_jobs.worker and (complete_jobs.attempts is null or r.attempt = u.attempt)
     returning r.job, r.picked_at, r.picked_log, r.namespace_id, r.month, r.attempt, r.started_at, r.started_log, r.progress,
-      u.execution_time_ms
+      u.execution_time_ms, u.result
   ), finished as (
     insert into posthorn.finished_jobs (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
-      retry_count, status, worker, started_at, started_log, execution_time_ms, progress)
+      retry_count, status, worker, started_at, started_log, execution_time_ms, progress, result)
     select h.job, greatest(at, h.picked_at, h.started_at), h.picked_at, h.picked_log, nextval('posthorn.job_log_id'), h.namespace_id, h.month, h.attempt,
       case when h.attempt > 1 then (select s.retry_count from posthorn.retried_jobs s where s.job = h.job) else 0 end,
       'COMPLETED', complete_jobs.worker, h.started_at, h.started_log, h.execution_time_ms,
-      coalesce(h.progress, case when h.attempt > 1 then (select s.progress from posthorn.retried_jobs s where s.job = h.job) end)
+      coalesce(h.progress, case when h.attempt > 1 then (select s.progress from posthorn.retried_jobs s where s.job = h.job) end),
+      h.result
     from held h
   )
   select array_agg(h.job), array_agg(h.job) filter (where h.attempt > 1)
   into done, again
   from held h;
+  if complete_jobs.all_held and coalesce(cardinality(done), 0) < cardinality(complete_jobs.jobs) then
+    raise exception 'worker % holds only % of the % jobs', complete_jobs.worker, coalesce(cardinality(done), 0), cardinality(complete_jobs.jobs)
+      using errcode = 'PH003', hint = 'The others were cancelled, reset or taken by another worker, or are completed: drop the work. heartbeat_jobs tells which jobs the worker holds.';
+  end if;
   limited := exists (select from posthorn.running_tags); -- set_job_limit may have noted the jobs while their rows were awaited
   if again is not null then
     delete from posthorn.retried_jobs s where s.job = any (again);
@@ -123,8 +141,8 @@ begin
   end if;
   return query select x from unnest(done) x;
 end $$;
-comment on function posthorn.complete_jobs(text, bigint[], int[], bigint[]) is
-  'consumer: Finishes jobs that a worker has done, and returns those that it held; complete_job tells about the others.';
+comment on function posthorn.complete_jobs(text, bigint[], int[], bigint[], json[], boolean) is
+  'consumer: Finishes jobs that a worker has done, and returns those that it held; complete_job tells about the others. With all_held, it fails unless all are held.';
 
 -- The entry that a worker recorded last for a job, if its action is the same; raises an error otherwise.
 create or replace function posthorn.recorded(job_id bigint, worker text, action text, attempt_no int, namespace text)

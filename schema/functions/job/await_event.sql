@@ -147,14 +147,17 @@ begin
   return outcome;
 end $$;
 
--- An event as the result of a wait, so that the job has it also when the log has dropped it; null if the log has.
+-- An event as the result of a wait, so that the job has it also when the log has dropped it; null if the log has. In PL/pgSQL,
+-- which keeps the plan: one of all partitions of the log takes longer to make than all else in the end of a wait.
 create or replace function posthorn.event_json(ns int, event bigint)
-returns json language sql stable
-return (
-  select json_build_object('event_id', e.id,
-    'stream', (select n.name from posthorn.stream_names n where n.id = e.stream_id limit 1),
-    'type', e.type, 'key', e.key, 'tags', e.tags, 'payload', e.payload, 'metadata', e.metadata, 'published_at', e.created_at)
-  from posthorn.events e where e.namespace_id = ns and e.id = event limit 1);
+returns json language plpgsql stable as $$
+begin
+  return (
+    select json_build_object('event_id', e.id,
+      'stream', (select n.name from posthorn.stream_names n where n.id = e.stream_id limit 1),
+      'type', e.type, 'key', e.key, 'tags', e.tags, 'payload', e.payload, 'metadata', e.metadata, 'published_at', e.created_at)
+    from posthorn.events e where e.namespace_id = ns and e.id = event limit 1);
+end $$;
 
 -- The result of a wait as await_event returns it.
 create or replace function posthorn.awaited_of(outcome json)

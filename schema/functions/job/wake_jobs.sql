@@ -141,6 +141,7 @@ returns bigint language plpgsql as $$
 declare
   at constant timestamptz := posthorn.now();
   waits tid[];
+  others int;                          -- whose rows are locked, or gone
   ended tid[];
   asleep tid[];
   awake posthorn.job_ref[];
@@ -148,16 +149,17 @@ begin
   if not exists (select from posthorn.awaited_events) then
     return 0;
   end if;
-  delete from posthorn.awaited_events a
-  where a.ctid = any (array( -- await_event was quicker
-    select x.ctid from posthorn.awaited_events x
-    where not exists (select from posthorn.job_awaits w where w.job = x.job and w.name = x.name offset 0)
-    for update skip locked));
-  waits := array(
-    select w.ctid
-    from (select distinct a.job, a.name from posthorn.awaited_events a order by a.job, a.name limit 1000) a
-    cross join lateral (
-      select x.ctid from posthorn.job_awaits x where x.job = a.job and x.name = a.name for update skip locked) w);
+  select array_agg(w.ctid) filter (where w.ctid is not null), count(*) filter (where w.ctid is null) into waits, others
+  from (select distinct a.job, a.name from posthorn.awaited_events a order by a.job, a.name limit 1000) a
+  left join lateral (
+    select x.ctid from posthorn.job_awaits x where x.job = a.job and x.name = a.name for update skip locked) w on true;
+  if others > 0 then
+    delete from posthorn.awaited_events a
+    where a.ctid = any (array( -- await_event was quicker
+      select x.ctid from posthorn.awaited_events x
+      where not exists (select from posthorn.job_awaits w where w.job = x.job and w.name = x.name offset 0)
+      for update skip locked));
+  end if;
   -- A statement of its own: it sees all that attempts did which had locked the waits before.
   select array_agg(s.wait), array_agg(s.place) filter (where s.place is not null),
     array_agg(distinct (s.job, s.namespace_id, s.month)::posthorn.job_ref) filter (where s.place is not null)

@@ -397,3 +397,16 @@ func TestLargeAwaitedEventsDoNotCount(t *testing.T) {
 	}
 	s.exec("select posthorn.save_step($1, 'w', 'charge', '1')", job)
 }
+
+// Events that were noted for waits which had just ended are forgotten, so that they do not take the
+// room of others in a look.
+func TestEventsOfEndedWaitsAreForgotten(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("insert into posthorn.awaited_events select -i, 'paid', 1 from generate_series(1, 1000) i")
+	job := s.awaits()
+	s.pay("order-7")
+	s.wake()
+	s.wantAwake("awake", job)
+	equal(t, "rows that are left", value[int](s, "select count(*) from posthorn.awaited_events"), 0)
+}

@@ -35,6 +35,11 @@ func (b Bundle) Check(ctx context.Context, db Querier) error { return b.check(ct
 
 func (b Bundle) DryRun(ctx context.Context, db Querier) ([]Step, error) { return b.dryRun(ctx, db) }
 
+func (b Bundle) Plan(ctx context.Context, db Querier) (Plan, error) { return b.plan(ctx, db) }
+
+// Locks returns the locks that are planned for a step.
+func (s Step) Locks(there map[string]bool) []PlannedLock { return s.locks(there) }
+
 func (b Bundle) Print(w io.Writer) error { return b.print(w) }
 
 func LoadError(fsys fs.FS) error {

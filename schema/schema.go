@@ -84,6 +84,12 @@ func DryRun(ctx context.Context, db Querier) ([]Step, error) {
 	return embedded().dryRun(ctx, db)
 }
 
+// PlanMigration returns what Migrate would do, and which statements of others would wait for its locks. It
+// changes nothing, and takes none of these locks.
+func PlanMigration(ctx context.Context, db Querier) (Plan, error) {
+	return embedded().plan(ctx, db)
+}
+
 // Check returns nil if this binary can work with the database, otherwise
 // [ErrNotMigrated], [ErrTooNew] or [ErrOtherHistory], with the remedy in the text.
 func Check(ctx context.Context, db Querier) error {

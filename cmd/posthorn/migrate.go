@@ -22,21 +22,26 @@ retries with pauses, so that other transactions do not wait behind it.
 The role must own the schema, or have the right to create it; it need not be a
 superuser. A database that is newer than this binary is not changed.
 
+With --plan, migrate changes nothing, and lists the locks for which reads or writes
+of others would wait. They are held until the transaction ends.
+
 With --with-pg-cron, the extension pg_cron runs upkeep and schedules, even while
 no process of Posthorn runs. The extension must be installed on the server.`
 
 const migrateExample = `  posthorn migrate --database-url postgres://app@localhost/shop
   posthorn migrate --status
+  posthorn migrate --plan
   posthorn migrate --dry-run > upgrade.sql
   posthorn migrate --with-pg-cron`
 
 func newMigrate(a *app) *cobra.Command {
 	cmd := about{"migrate", "Install or upgrade the schema in the database", migrateLong, migrateExample}.command()
 	status := cmd.Flags().Bool("status", false, "only compare the database with this binary")
+	plan := cmd.Flags().Bool("plan", false, "only list what migrate would do, and what would wait for it")
 	dryRun := cmd.Flags().Bool("dry-run", false, "only print the SQL that migrate would run")
 	withPgCron := cmd.Flags().Bool("with-pg-cron", false, "let pg_cron run upkeep and schedules")
 	asJSON := jsonFlag(cmd)
-	cmd.MarkFlagsMutuallyExclusive("status", "dry-run", "with-pg-cron")
+	cmd.MarkFlagsMutuallyExclusive("status", "plan", "dry-run", "with-pg-cron")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		conn, err := a.connect(cmd.Context())
 		if err != nil {
@@ -46,6 +51,8 @@ func newMigrate(a *app) *cobra.Command {
 		switch {
 		case *status:
 			return migrateStatus(cmd, conn, *asJSON)
+		case *plan:
+			return migratePlan(cmd, conn, *asJSON)
 		case *dryRun:
 			return migrateDryRun(cmd, conn, *asJSON)
 		default:
@@ -160,6 +167,63 @@ func printState(w io.Writer, s schema.State) error {
 	return columns[schema.State]{"status|database|binary|applied at|applied by|pending files", func(s schema.State) []any {
 		return []any{s.Standing, database, s.Binary, s.AppliedAt, s.AppliedBy, len(s.Pending)}
 	}}.print(w, []schema.State{s})
+}
+
+func migratePlan(cmd *cobra.Command, conn *pgx.Conn, asJSON bool) error {
+	plan, err := schema.PlanMigration(cmd.Context(), conn)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), plan)
+	}
+	return printPlan(cmd.OutOrStdout(), plan)
+}
+
+// lockedBy is a lock with the step that takes it.
+type lockedBy struct {
+	schema.PlannedLock
+	step string
+}
+
+func printPlan(w io.Writer, plan schema.Plan) error {
+	var locks []lockedBy
+	free := 0
+	for _, step := range plan.Steps {
+		for _, l := range step.Locks {
+			locks = append(locks, lockedBy{l, step.Name})
+		}
+		if len(step.Locks) == 0 {
+			free++
+		}
+	}
+	var does string
+	switch {
+	case len(plan.Steps) == 0:
+		_, err := fmt.Fprintf(w, "nothing to do: the database has schema %s\n", plan.To)
+		return err
+	case plan.From == (schema.Version{}):
+		does = fmt.Sprintf("install schema %s", plan.To)
+	case plan.From.String() == plan.To.String():
+		does = fmt.Sprintf("replace the functions of schema %s with those of this build", plan.To)
+	default:
+		does = fmt.Sprintf("upgrade schema %s to %s", plan.From, plan.To)
+	}
+	if len(locks) == 0 {
+		_, err := fmt.Fprintf(w, "migrate would %s: %d steps, for which nobody waits\n", does, free)
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "migrate would %s, in one transaction that holds these locks until it ends:\n\n", does); err != nil {
+		return err
+	}
+	err := columns[lockedBy]{"step|relation|lock|what waits", func(l lockedBy) []any {
+		return []any{l.step, l.Relation, l.Lock, l.Waits}
+	}}.print(w, locks)
+	if err == nil {
+		_, err = fmt.Fprintf(w, "\nNobody waits for the %d other steps. If a lock is not free within 900 ms, migrate releases all of them, and tries\n"+
+			"again after a pause.\n", free)
+	}
+	return err
 }
 
 func migrateDryRun(cmd *cobra.Command, conn *pgx.Conn, asJSON bool) error {

@@ -39,6 +39,8 @@ type Schema struct {
 	Values      *Schema           `json:"additionalProperties,omitempty"`
 	Properties  map[string]Schema `json:"properties,omitempty"`
 	Required    []string          `json:"required,omitempty"`
+
+	Follows string `json:"-"` // the field of an earlier answer that it repeats
 }
 
 // Tools returns all operations as tools.
@@ -66,9 +68,9 @@ func toolFields(o Any, in any) []Field {
 }
 
 // ReadTool sets an input to values of JSON, by the names that the tool has for them. It refuses values that the schema
-// of the tool does not allow.
+// of the tool does not allow, and those that repeat a part of an earlier answer: Run does not read them.
 func ReadTool(o Any, in any, values map[string]json.RawMessage) error {
-	fields := toolFields(o, in)
+	fields := slices.DeleteFunc(toolFields(o, in), func(f Field) bool { return f.Follows != "" })
 	for name := range values {
 		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name }) {
 			return pg.Invalid(o.Describe().Name+" has no input "+name, "Its inputs are in its schema.")
@@ -156,7 +158,7 @@ func objectOf(fields []Field) Schema {
 
 func (f Field) schema() Schema {
 	s := schemaOf(f.Value.Type())
-	s.Description = f.Doc
+	s.Description, s.Follows = f.Doc, f.Follows
 	switch s.Type {
 	case "string":
 		s.Enum = f.Enum

@@ -196,13 +196,25 @@ func (f Field) Set(text string) error {
 // number reads a whole number, from Least to Most.
 func (f Field) number(text string) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	switch {
-	case err != nil || n < f.Least:
-		return 0, pg.Invalid(f.Name+" is not a number: "+text, fmt.Sprintf("Give a whole number from %d on.", f.Least))
-	case f.Most > 0 && n > f.Most:
-		return 0, pg.Invalid(fmt.Sprintf("%s is larger than %d: %s", f.Name, f.Most, text), "Give a smaller number.")
+	if err != nil {
+		return 0, pg.Invalid(f.Name+" is not a number: "+text, f.limits())
 	}
-	return n, nil
+	return n, f.within(n)
+}
+
+// within refuses a number outside of the limits.
+func (f Field) within(n int64) error {
+	if n < f.Least || f.Most > 0 && n > f.Most {
+		return pg.Invalid(fmt.Sprintf("%s is out of range: %d", f.Name, n), f.limits())
+	}
+	return nil
+}
+
+func (f Field) limits() string {
+	if f.Most > 0 {
+		return fmt.Sprintf("Give a whole number from %d to %d.", f.Least, f.Most)
+	}
+	return fmt.Sprintf("Give a whole number from %d on.", f.Least)
 }
 
 // Text returns the value of the field as a query has it, "" if it is not set.

@@ -103,10 +103,7 @@ func (f Field) read(value json.RawMessage) error {
 	if err := d.Decode(f.Value.Addr().Interface()); err != nil {
 		return pg.Invalid(f.Name+" is not valid: "+plainJSON(err), f.Doc+".")
 	}
-	if err := f.allowed(); err != nil {
-		return err
-	}
-	return nil
+	return f.allowed()
 }
 
 // allowed refuses a value that is none of the enum, or a number outside of its limits.
@@ -121,10 +118,8 @@ func (f Field) allowed() error {
 			}
 		}
 	case int, int64:
-		n := reflect.Indirect(f.Value).Int()
-		least, most := limit(f.tag.Get("minimum")), limit(f.tag.Get("maximum"))
-		if least != nil && n < *least || most != nil && n > *most {
-			return pg.Invalid(fmt.Sprintf("%s is out of range: %d", f.Name, n), f.Doc+".")
+		if f.tag.Get("minimum") != "" || f.Most > 0 {
+			return f.within(reflect.Indirect(f.Value).Int())
 		}
 	}
 	return nil

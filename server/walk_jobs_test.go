@@ -36,7 +36,7 @@ func walkJobs(p *person) {
 	p.recorded("change-job 2 1", "cancel-job 2 1")
 }
 
-// Whoever cancels jobs chooses whether those that wait for them stay, are cancelled or fail.
+// A person who cancels jobs chooses whether the jobs that wait for them stay, are cancelled or fail.
 func walkJobsAfter(p *person) {
 	p.exec(p.T, `select posthorn.enqueue('default', 'pack', tags => '{box}')`)
 	p.exec(p.T, `select posthorn.enqueue('default', 'send', tags => '{van}', after => '{1}')`)
@@ -61,8 +61,8 @@ func walkJobsAfter(p *person) {
 
 // The labels of the choices.
 const (
-	jobsAfterOne  = "Jobs after. What becomes of the jobs that wait for it, and of those behind them: they stay as they are, or end. Default: keep"
-	jobsAfterMany = "Jobs after. What becomes of the jobs that wait for them, and of those behind: they stay as they are, or end. Default: keep"
+	jobsAfterOne  = "Jobs after. Whether the jobs that wait for it, and the jobs behind them, stay as they are or end. Default: keep"
+	jobsAfterMany = "Jobs after. Whether the jobs that wait for them, and the jobs behind those, stay as they are or end. Default: keep"
 )
 
 // All jobs that failed and have a tag are retried.

@@ -193,7 +193,7 @@ func TestAssistantIsTold(t *testing.T) {
 		{"get-group", nil, "name is missing"},
 		{"get-group", map[string]any{"name": "billing"}, "billing"},
 		{"list-dead-letters", map[string]any{"grup": "billing"}, "no input grup"},
-		{"list-dead-letters", map[string]any{"limit": 0}, "limit is out of range: 0. The largest number of items"},
+		{"list-dead-letters", map[string]any{"limit": 0}, "limit is out of range: 0. Give a whole number from 1 to 1000."},
 		{"list-dead-letters", map[string]any{"limit": "many"}, "limit is not valid"},
 		{"list-dead-letters", map[string]any{"cursor": "7"}, "no input cursor"},
 		{"put-schedule", map[string]any{"name": "n", "cron_expression": "@daily", "event_type": "e", "catch_up": "some"}, "It is one of skip, once, all."},

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/op"
 )
 
@@ -181,11 +182,8 @@ func done(ctx context.Context, a *admin.Admin, o op.Any, in any) (content, error
 
 // explain is an error with its remedy.
 func explain(err error) string {
-	if hinted, ok := errors.AsType[interface {
-		error
-		Hint() string
-	}](err); ok && hinted.Hint() != "" {
-		return strings.TrimSuffix(err.Error(), ".") + ". " + hinted.Hint()
+	if hint := pg.Hint(err); hint != "" {
+		return strings.TrimSuffix(err.Error(), ".") + ". " + hint
 	}
 	return err.Error()
 }

@@ -15,7 +15,9 @@ var makeArchive = flag.Bool("make-archive", false, "write testdata/format1 anew"
 // early are the events of that archive.
 var early = map[int64]event{
 	1: {
-		"default", "orders", "order.placed", "=ü 7", []string{"a", `b "c"`}, `{"n":  1.0, "t": "é"}`, `{"traceparent": "00-ab"}`,
+		"default", "orders", "order.placed", "=ü 7",
+		[]string{"a", `b "c"`},
+		`{"n":  1.0, "t": "é"}`, `{"traceparent": "00-ab"}`,
 		time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC),
 	},
 	2: {"default", "orders", "order.paid", "", nil, "{\"n\":\n1}", "{}", time.Date(2026, 3, 1, 23, 59, 59, 0, time.UTC)},

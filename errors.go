@@ -89,13 +89,7 @@ func describeSome(thing string, failed map[int64]error) string {
 }
 
 // Hint returns advice on how to correct an error, or "" if the error has none.
-func Hint(err error) string {
-	var hinted interface{ Hint() string }
-	if errors.As(err, &hinted) {
-		return hinted.Hint()
-	}
-	return ""
-}
+func Hint(err error) string { return pg.Hint(err) }
 
 // invalid returns an [ErrInvalid] with a hint.
 func invalid(message, hint string) error { return &argumentError{message, hint} }

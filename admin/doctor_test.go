@@ -111,6 +111,9 @@ func TestDoctorFinds(t *testing.T) {
 		"behind a deleted job": {"jobs", admin.Warn, "1 job in namespace default waits behind jobs that failed, or were cancelled or deleted; the first of these is job 3, which is DELETED", []string{
 			chain, "alter table posthorn.enqueued_jobs disable trigger all", "delete from posthorn.enqueued_jobs where id = 3",
 		}},
+		"behind a cancelled job, and many in order": {"jobs", admin.Warn, "1 job in namespace default waits behind jobs that failed, or were cancelled or deleted; the first of these is job 10001, which is CANCELLED", []string{
+			manyDue, "select posthorn.enqueue('default', 'a', after => array[i]) from generate_series(1, 10001) i", "select posthorn.cancel_job(10001)",
+		}},
 		"in order":  {"jobs", admin.OK, "1 job waits for a worker", []string{chain}},
 		"no keeper": {"confidential streams", admin.Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
 		"no seal key": {"confidential streams", admin.Warn, "the keeper of --seal-key, which stream patients of namespace default needs, is not configured here", []string{

@@ -198,8 +198,9 @@ func (a *Admin) CancelJob(ctx context.Context, id int64, reason string) error {
 	return a.CancelJobAnd(ctx, id, reason, "")
 }
 
-// CancelJobAnd is [Admin.CancelJob], and says what becomes of the jobs that wait for the
-// job, and of those behind them: "keep", which is also meant by "", "cancel" or "fail".
+// CancelJobAnd is [Admin.CancelJob], and says whether the jobs that wait for the
+// job, and the jobs behind them, stay as they are ("keep" or ""), are cancelled ("cancel")
+// or fail ("fail").
 func (a *Admin) CancelJobAnd(ctx context.Context, id int64, reason, jobsAfter string) error {
 	detail := struct {
 		Reason    string `json:"reason"`

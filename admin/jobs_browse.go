@@ -102,8 +102,8 @@ func (a *Admin) CancelJobs(ctx context.Context, f JobFilter, reason string) (int
 	return a.CancelJobsAnd(ctx, f, reason, "")
 }
 
-// CancelJobsAnd is [Admin.CancelJobs], and says what becomes of the jobs that wait for those, as
-// [Admin.CancelJobAnd] does.
+// CancelJobsAnd is [Admin.CancelJobs], and says whether the jobs that wait for those
+// end too, as [Admin.CancelJobAnd] does.
 func (a *Admin) CancelJobsAnd(ctx context.Context, f JobFilter, reason, jobsAfter string) (int64, error) {
 	detail := map[string]any{"tags": f.Tags}
 	if jobsAfter != "" {

@@ -22,8 +22,8 @@ func tend(t *testing.T, ph *posthorn.Client, later time.Duration) {
 	}
 }
 
-// The intervals have what happened in them, in their namespace, with the time since the last
-// sample.
+// The intervals have the events of their namespace that were published, handled and failed in them,
+// also those since the last sample.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t, posthorn.Config{})

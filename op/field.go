@@ -22,18 +22,21 @@ import (
 //
 // Without the tag page, forms have the name that the HTTP API has; page:"-" leaves the field
 // out of forms. A field that names the thing of an operation is an argument of its command.
+// follows names the field of an earlier answer that the field repeats: faces whose answers
+// lack that field leave it out.
 type Field struct {
-	Name   string   // in the HTTP API
-	Flag   string   // "": the command does not have it
-	Form   string   // "": forms do not have it
-	Doc    string   // a sentence without its full stop
-	Enum   []string // all values; nil: any
-	Query  bool     // it is a parameter of a query
-	Path   bool     // it names the thing that an operation is about
-	Needed bool     // an input without it is refused
-	Least  int64    // of a number. Default: 1
-	Most   int64    // of a number; 0: any
-	Value  reflect.Value
+	Name    string   // in the HTTP API
+	Flag    string   // "": the command does not have it
+	Form    string   // "": forms do not have it
+	Follows string   // the field of an earlier answer that it repeats
+	Doc     string   // a sentence without its full stop
+	Enum    []string // all values; nil: any
+	Query   bool     // it is a parameter of a query
+	Path    bool     // it names the thing that an operation is about
+	Needed  bool     // an input without it is refused
+	Least   int64    // of a number. Default: 1
+	Most    int64    // of a number; 0: any
+	Value   reflect.Value
 
 	tag reflect.StructTag
 }
@@ -52,7 +55,7 @@ func fieldsOf(v reflect.Value) []Field {
 		tag := field.Tag.Get
 		body, _, _ := strings.Cut(tag("json"), ",")
 		f := Field{
-			Name: first(tag("path"), tag("query"), body), Flag: tag("flag"), Form: tag("page"), Doc: tag("doc"),
+			Name: first(tag("path"), tag("query"), body), Flag: tag("flag"), Form: tag("page"), Follows: tag("follows"), Doc: tag("doc"),
 			Query: tag("query") != "", Path: tag("path") != "", Needed: isNeeded(field.Tag), Value: v.Field(i), tag: field.Tag,
 		}
 		if f.Name == "" || f.Name == "-" || tag("query") == "namespace" { // each face has its own namespace
@@ -193,13 +196,25 @@ func (f Field) Set(text string) error {
 // number reads a whole number, from Least to Most.
 func (f Field) number(text string) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	switch {
-	case err != nil || n < f.Least:
-		return 0, pg.Invalid(f.Name+" is not a number: "+text, fmt.Sprintf("Give a whole number from %d on.", f.Least))
-	case f.Most > 0 && n > f.Most:
-		return 0, pg.Invalid(fmt.Sprintf("%s is larger than %d: %s", f.Name, f.Most, text), "Give a smaller number.")
+	if err != nil {
+		return 0, pg.Invalid(f.Name+" is not a number: "+text, f.limits())
 	}
-	return n, nil
+	return n, f.within(n)
+}
+
+// within refuses a number outside of the limits.
+func (f Field) within(n int64) error {
+	if n < f.Least || f.Most > 0 && n > f.Most {
+		return pg.Invalid(fmt.Sprintf("%s is out of range: %d", f.Name, n), f.limits())
+	}
+	return nil
+}
+
+func (f Field) limits() string {
+	if f.Most > 0 {
+		return fmt.Sprintf("Give a whole number from %d to %d.", f.Least, f.Most)
+	}
+	return fmt.Sprintf("Give a whole number from %d on.", f.Least)
 }
 
 // Text returns the value of the field as a query has it, "" if it is not set.

@@ -71,5 +71,5 @@ func asking[In, Out any](o Op[In, Out], ask func(context.Context, *admin.Admin, 
 // Paging is part of the inputs of operations that return a page of a list.
 type Paging struct {
 	Limit  int    `query:"limit" page:"-" minimum:"1" maximum:"1000" default:"100" doc:"The largest number of items on the page"`
-	Cursor string `query:"cursor" page:"-" maxLength:"500" doc:"The field next of the previous page"`
+	Cursor string `query:"cursor" page:"-" follows:"next" maxLength:"500" doc:"The field next of the previous page"`
 }

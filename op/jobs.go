@@ -139,7 +139,7 @@ type CancelJobsInput struct {
 	Namespace
 	Body struct {
 		JobsAndReason
-		JobsAfter string `json:"jobs_after,omitempty" flag:"jobs-after" enum:"keep,cancel,fail" doc:"What becomes of the jobs that wait for them, and of those behind: they stay as they are, or end. Default: keep"`
+		JobsAfter string `json:"jobs_after,omitempty" flag:"jobs-after" enum:"keep,cancel,fail" doc:"Whether the jobs that wait for them, and the jobs behind those, stay as they are or end. Default: keep"`
 	}
 }
 
@@ -187,7 +187,7 @@ var CancelJobs = JobAction[CancelJobsInput, *CancelJobsInput]{
 	Verb: "cancel", Done: "cancelled",
 	One: About{
 		Verb: "cancel", Scope: JobsCreate, Does: "Cancel a job that is not finished",
-		More: "A worker that has the job loses it. A second call changes nothing. jobs_after says what becomes of the jobs that wait for it, and of those behind them.",
+		More: "A worker that has the job loses it. A second call changes nothing. jobs_after says whether the jobs that wait for it, and the jobs behind them, stay, are cancelled or fail.",
 	},
 	OneSentence: "job %d is cancelled",
 	Does:        "End jobs that are not finished",
@@ -201,11 +201,11 @@ var CancelJobs = JobAction[CancelJobsInput, *CancelJobsInput]{
 	},
 }
 
-// CancelJobInput names a job, and says what becomes of those that wait for it.
+// CancelJobInput names a job, and says whether the jobs that wait for it end too.
 type CancelJobInput struct {
 	ByID
 	Reason    string `query:"reason" maxLength:"1000" doc:"Recorded in the log of the job" example:"order_withdrawn"`
-	JobsAfter string `query:"jobs_after" enum:"keep,cancel,fail" doc:"What becomes of the jobs that wait for it, and of those behind them: they stay as they are, or end. Default: keep"`
+	JobsAfter string `query:"jobs_after" enum:"keep,cancel,fail" doc:"Whether the jobs that wait for it, and the jobs behind them, stay as they are or end. Default: keep"`
 }
 
 // CancelJob is [CancelJobs] of one job.

@@ -39,6 +39,8 @@ type Schema struct {
 	Values      *Schema           `json:"additionalProperties,omitempty"`
 	Properties  map[string]Schema `json:"properties,omitempty"`
 	Required    []string          `json:"required,omitempty"`
+
+	Follows string `json:"-"` // the field of an earlier answer that it repeats
 }
 
 // Tools returns all operations as tools.
@@ -66,9 +68,9 @@ func toolFields(o Any, in any) []Field {
 }
 
 // ReadTool sets an input to values of JSON, by the names that the tool has for them. It refuses values that the schema
-// of the tool does not allow.
+// of the tool does not allow, and those that repeat a part of an earlier answer: Run does not read them.
 func ReadTool(o Any, in any, values map[string]json.RawMessage) error {
-	fields := toolFields(o, in)
+	fields := slices.DeleteFunc(toolFields(o, in), func(f Field) bool { return f.Follows != "" })
 	for name := range values {
 		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name }) {
 			return pg.Invalid(o.Describe().Name+" has no input "+name, "Its inputs are in its schema.")
@@ -101,10 +103,7 @@ func (f Field) read(value json.RawMessage) error {
 	if err := d.Decode(f.Value.Addr().Interface()); err != nil {
 		return pg.Invalid(f.Name+" is not valid: "+plainJSON(err), f.Doc+".")
 	}
-	if err := f.allowed(); err != nil {
-		return err
-	}
-	return nil
+	return f.allowed()
 }
 
 // allowed refuses a value that is none of the enum, or a number outside of its limits.
@@ -119,10 +118,8 @@ func (f Field) allowed() error {
 			}
 		}
 	case int, int64:
-		n := reflect.Indirect(f.Value).Int()
-		least, most := limit(f.tag.Get("minimum")), limit(f.tag.Get("maximum"))
-		if least != nil && n < *least || most != nil && n > *most {
-			return pg.Invalid(fmt.Sprintf("%s is out of range: %d", f.Name, n), f.Doc+".")
+		if f.tag.Get("minimum") != "" || f.Most > 0 {
+			return f.within(reflect.Indirect(f.Value).Int())
 		}
 	}
 	return nil
@@ -156,7 +153,7 @@ func objectOf(fields []Field) Schema {
 
 func (f Field) schema() Schema {
 	s := schemaOf(f.Value.Type())
-	s.Description = f.Doc
+	s.Description, s.Follows = f.Doc, f.Follows
 	switch s.Type {
 	case "string":
 		s.Enum = f.Enum

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +78,55 @@ func TestMetricsAreThoseOfTheCollector(t *testing.T) {
 	}
 	if n := strings.Count(answer.body, "posthorn_handler_events_total{"); n < 6 {
 		t.Errorf("%d handlers, want 6 or more", n)
+	}
+}
+
+var (
+	typeLine   = regexp.MustCompile(`(?m)^# TYPE (\w+) (\w+)$`)
+	sampleLine = regexp.MustCompile(`(?m)^(\w+)\{(.*)\} `)
+	labelName  = regexp.MustCompile(`(\w+)="(?:\\.|[^"\\])*"`)
+)
+
+// The metrics that a server shows have the names, types and labels that are stable.
+func TestMetricsAreTheStableOnes(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.ph.Group("billing", posthorn.GroupConfig{}).Handle("charge", ">", func(context.Context, posthorn.Event) error { return nil })
+	stop := posthorntest.Run(t, s.ph)
+	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a"})
+	posthorntest.Drain(t, s.ph)
+	stop()
+	s.exec(t, "select posthorn.define_import('default', 'i', 'redis://r', 'redis', '{orders}'), posthorn.create_webhook('default', 'crm', '{\"url\": \"https://crm.example/\"}')")
+	stable, err := os.ReadFile("../internal/surface/testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := s.call(t, "GET", "/metrics", nil).want(t, 200).body
+	shown := map[string]string{}
+	for _, m := range typeLine.FindAllStringSubmatch(text, -1) {
+		shown[m[1]] = m[1] + " " + m[2]
+	}
+	labels := map[string]string{}
+	for _, m := range sampleLine.FindAllStringSubmatch(text, -1) {
+		name := m[1]
+		if shown[name] == "" {
+			name = name[:strings.LastIndexByte(name, '_')] // of a histogram
+		}
+		var names []string
+		for _, l := range labelName.FindAllStringSubmatch(m[2], -1) {
+			if l[1] != "le" {
+				names = append(names, l[1])
+			}
+		}
+		labels[name] = strings.Join(names, ",")
+	}
+	for name, line := range shown {
+		if line = strings.TrimSpace(line + " " + labels[name]); !strings.Contains("\n"+string(stable), "\n"+line+"\n") {
+			t.Errorf("the server shows %q, which is not in the file", line)
+		}
+	}
+	if lines := bytes.Count(stable, []byte("\n")); len(shown) < lines*3/4 {
+		t.Errorf("the server shows %d metrics of %d", len(shown), lines)
 	}
 }
 

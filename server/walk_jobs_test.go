@@ -1,6 +1,12 @@
 package server
 
-import "context"
+import (
+	"github.com/chromedp/cdproto/fetch"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+
+	"github.com/posthorn/posthorn/internal/test/await"
+)
 
 // A job is enqueued, changed and cancelled, and the list shows it without being loaded
 // again.
@@ -30,7 +36,7 @@ func walkJobs(p *person) {
 	p.recorded("change-job 2 1", "cancel-job 2 1")
 }
 
-// Whoever cancels jobs chooses whether those that wait for them stay, are cancelled or fail.
+// A person who cancels jobs chooses whether the jobs that wait for them stay, are cancelled or fail.
 func walkJobsAfter(p *person) {
 	p.exec(p.T, `select posthorn.enqueue('default', 'pack', tags => '{box}')`)
 	p.exec(p.T, `select posthorn.enqueue('default', 'send', tags => '{van}', after => '{1}')`)
@@ -55,8 +61,8 @@ func walkJobsAfter(p *person) {
 
 // The labels of the choices.
 const (
-	jobsAfterOne  = "Jobs after. What becomes of the jobs that wait for it, and of those behind them: they stay as they are, or end. Default: keep"
-	jobsAfterMany = "Jobs after. What becomes of the jobs that wait for them, and of those behind: they stay as they are, or end. Default: keep"
+	jobsAfterOne  = "Jobs after. Whether the jobs that wait for it, and the jobs behind them, stay as they are or end. Default: keep"
+	jobsAfterMany = "Jobs after. Whether the jobs that wait for them, and the jobs behind those, stay as they are or end. Default: keep"
 )
 
 // All jobs that failed and have a tag are retried.
@@ -76,12 +82,14 @@ func walkRetryJobs(p *person) {
 	p.recorded("retry-jobs 20")
 }
 
-// A search among many jobs goes on by itself until it finds one, and can be stopped.
+// A search among many jobs goes on by itself until it finds one, and can be stopped. If a part of it fails, the person
+// reads why, and can go on.
 func walkSearchJobs(p *person) {
+	p.searchSlowly()
 	p.exec(p.T, `select posthorn.enqueue('default', 'the Needle', '{"order": 7}', tags => '{rare}', max_retries => 0)`)
 	p.exec(p.T, `select posthorn.fail_job(j.id, 'w', 'No answer from the bank') from posthorn.claim_jobs('default', 'w', '{rare}', 1) j`)
 	p.exec(p.T, `insert into posthorn.enqueued_jobs (run_at, created_at, namespace_id, month, priority, max_retries, title, tags, payload)
-		select o.run_at, o.created_at, o.namespace_id, o.month, 0, 0, 'hay', '{}', '{}' from posthorn.enqueued_jobs o, generate_series(1, 400000)`)
+		select o.run_at, o.created_at, o.namespace_id, o.month, 0, 0, 'hay', '{}', '{}' from posthorn.enqueued_jobs o, generate_series(1, 10000)`)
 	p.visit("/ui/default/jobs")
 	for label, text := range map[string]string{"Title contains": "needle", "Error contains": "no answer", "Payload contains, JSON": `{"order": 7}`} {
 		p.fill(label, text)
@@ -90,32 +98,52 @@ func walkSearchJobs(p *person) {
 		p.visit("/ui/default/jobs")
 	}
 	p.fill("Title contains", "nothing has this title")
-	p.click("Show")
 	goOn := p.holdSearch() // so that it does not end before it is stopped
+	p.click("Show")
 	p.must("click", "Stop", "", "main")
 	goOn()
 	p.until("renewed") // the page is live again, so the search has ended
-	p.sees("Look further back", "None of the newest jobs match", "of 400,001")
-	p.seesNone("There is no such job.")
+	p.sees("Look further back", "None of the newest jobs match", "Looked back to number 5,002 of 10,001")
+	p.exec(p.T, "update unreadable set below = 5000")
+	p.click("Look further back")
+	p.sees("The search has ended early: jobs below 5000 cannot be read", "Looked back to number 2 of 10,001")
+	p.until("renewed")
+	p.sees("The search has ended early")
+	p.exec(p.T, "update unreadable set below = 0")
 	p.click("Look further back")
 	p.sees("There is no such job.")
 }
 
-// holdSearch keeps searches for jobs waiting until goOn is called.
+// searchSlowly makes each step of a search for jobs take longer than the server searches before it answers. Steps among the jobs below a
+// number in the table unreadable fail.
+func (p *person) searchSlowly() {
+	p.exec(p.T, `create table unreadable as select 0::bigint as below`)
+	p.exec(p.T, `create schema quick`)
+	p.exec(p.T, `alter function posthorn.recent_jobs(int, text, bigint, int) set schema quick`)
+	p.exec(p.T, `create function posthorn.recent_jobs(namespace_id int, status text, before bigint, most int) returns bigint[] language plpgsql as $$
+		begin
+			if before < (select below from public.unreadable) then
+				raise exception 'jobs below % cannot be read', (select below from public.unreadable) using errcode = 'PH002';
+			end if;
+			perform pg_sleep(0.2) where most > 1000;
+			return quick.recent_jobs(namespace_id, status, before, most);
+		end $$`)
+}
+
+// holdSearch keeps the next request by which the script searches further waiting until goOn is called.
 func (p *person) holdSearch() (goOn func()) {
 	p.Helper()
-	tx, err := p.ph.Pool().Begin(p.Context())
-	if err == nil {
-		_, err = tx.Exec(p.Context(), "lock table posthorn.enqueued_jobs in access exclusive mode")
-	}
-	if err != nil {
-		p.Fatal(err)
-	}
-	p.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // it has ended, unless the test fails
-	return func() {
-		if err := tx.Commit(p.Context()); err != nil {
-			p.Fatal(err)
+	held := make(chan fetch.RequestID, 1)
+	chromedp.ListenTarget(p.tab.ctx, func(event any) {
+		if request, ok := event.(*fetch.EventRequestPaused); ok {
+			held <- request.RequestID
 		}
+	})
+	p.do(fetch.Enable().WithPatterns([]*fetch.RequestPattern{{URLPattern: "*before=*", ResourceType: network.ResourceTypeFetch}}))
+	return func() {
+		p.Helper()
+		p.do(fetch.ContinueRequest(await.Value(p.T, "a request of the search", held)))
+		p.do(fetch.Disable())
 	}
 }
 

@@ -93,19 +93,7 @@ func (e usageError) Hint() string { return e.hint }
 func printError(w io.Writer, err error) {
 	text := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
 	_, _ = fmt.Fprintf(w, "posthorn: %s\n", oneLine.Replace(text))
-	if hint := hintOf(err); hint != "" {
+	if hint := posthorn.Hint(err); hint != "" {
 		_, _ = fmt.Fprintf(w, "hint: %s\n", oneLine.Replace(hint))
 	}
-}
-
-func hintOf(err error) string {
-	var hinted interface{ Hint() string }
-	if errors.As(err, &hinted) {
-		return hinted.Hint()
-	}
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
-		return pgErr.Hint
-	}
-	return ""
 }

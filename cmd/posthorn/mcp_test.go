@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
@@ -141,6 +144,28 @@ func TestAssistantOnlyLooks(t *testing.T) {
 	}
 }
 
+// A list has no cursor: its answer does not say where the next page begins.
+func TestAssistantHasNoCursors(t *testing.T) {
+	t.Parallel()
+	tools, err := startAssistant(t).session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := 0
+	for _, tool := range tools.Tools {
+		inputs, _ := tool.InputSchema.(map[string]any)["properties"].(map[string]any) // none: nil
+		if inputs["limit"] != nil {
+			limits++
+		}
+		if inputs["cursor"] != nil {
+			t.Errorf("%s has a cursor", tool.Name)
+		}
+	}
+	if limits == 0 {
+		t.Error("no list has a limit; the schemas have another form")
+	}
+}
+
 // Secrets stay out of conversations, also with --allow-changes.
 func TestAssistantSeesNoSecrets(t *testing.T) {
 	t.Parallel()
@@ -168,7 +193,7 @@ func TestAssistantIsTold(t *testing.T) {
 		{"get-group", nil, "name is missing"},
 		{"get-group", map[string]any{"name": "billing"}, "billing"},
 		{"list-dead-letters", map[string]any{"grup": "billing"}, "no input grup"},
-		{"list-dead-letters", map[string]any{"limit": 0}, "limit is out of range: 0. The largest number of items"},
+		{"list-dead-letters", map[string]any{"limit": 0}, "limit is out of range: 0. Give a whole number from 1 to 1000."},
 		{"list-dead-letters", map[string]any{"limit": "many"}, "limit is not valid"},
 		{"list-dead-letters", map[string]any{"cursor": "7"}, "no input cursor"},
 		{"put-schedule", map[string]any{"name": "n", "cron_expression": "@daily", "event_type": "e", "catch_up": "some"}, "It is one of skip, once, all."},
@@ -185,5 +210,49 @@ func TestAssistantIsTold(t *testing.T) {
 	a.call("pause-group", pause)
 	if text, _ := a.call("get-group", map[string]any{"name": "billing"}); !strings.Contains(text, `"paused":true`) {
 		t.Errorf("the group: %s", text)
+	}
+}
+
+// A call that its client gives up stops in the database, and has no answer.
+func TestAssistantCancels(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t)
+	tx, err := a.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "lock table posthorn.groups in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.session.CallTool(ctx, &mcp.CallToolParams{Name: "list-groups"})
+		ended <- err
+	}()
+	const waits = `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`
+	await.True(t, "the call waits for the lock", func() bool { return a.is(waits) })
+	giveUp()
+	if err := await.Value(t, "the end of the call", ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v", err)
+	}
+	await.True(t, "nothing waits for the lock", func() bool { return !a.is(waits) })
+	if err := a.session.Ping(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A message that is too large is refused, and the session goes on.
+func TestAssistantSaysTooMuch(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t)
+	much := strings.Repeat("x", 5<<20)
+	_, err := a.session.CallTool(t.Context(), &mcp.CallToolParams{Name: "get-group", Arguments: map[string]any{"name": much}})
+	if err == nil || !strings.Contains(err.Error(), "larger than 4 MiB: give less in one call") {
+		t.Errorf("a call with 5 MiB: %v", err)
+	}
+	if text, failed := a.call("list-groups", nil); failed || text == "" {
+		t.Errorf("the call after it: %s", text)
 	}
 }

@@ -1,8 +1,13 @@
 package guarantee
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -392,4 +397,31 @@ func cursorFromBeforeACrash(t *testing.T, own *ownDatabase) {
 	equal(t, "events later", got, nil)
 	got, _ = s.read(middle[1].cursor)
 	equal(t, "events after one of before", got, slices.Concat([]int64{middle[2].id}, before, events))
+}
+
+// Readers continue from cursors that the first version gave.
+func TestCursorsOfTheFirstVersion(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/cursors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Cursors []struct {
+			Stands, Content, Way string
+			Then                 []int64
+		}
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	s := database(t)
+	for xid := 100; xid < 103; xid++ { // which no cluster gives out any more
+		s.exec("insert into posthorn.events (xid, namespace_id, stream_id, type, payload) values ($1::text::xid8, 1, posthorn.stream_id('default', 'default'), 'e', '1')", strconv.Itoa(xid))
+	}
+	cluster := value[string](s, "select system_identifier::text from posthorn.cluster")
+	for _, c := range file.Cursors {
+		cursor := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(c.Content, "{cluster}", cluster, 1))) + c.Way
+		equal(t, "events after "+c.Stands, column[int64](s, "select event_id from posthorn.read_events('default', $1) where event_id is not null", cursor), c.Then)
+	}
 }

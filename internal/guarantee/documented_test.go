@@ -14,7 +14,7 @@ import (
 // of the schema. All other statements, such as begin and create table, run as the
 // owner. Spaces have no meaning.
 var documented = map[string]struct{ roles, before string }{
-	"README.md":        {roles: "p ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // the page publishes over HTTP
+	"README.md":        {roles: "pp ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // the page publishes over HTTP
 	"access.md":        {roles: "a a"},
 	"archive.md":       {roles: "a"},
 	"coming-from.md":   {roles: "oo o o o o", before: otherSystems}, // they delete from tables of others

@@ -4,10 +4,13 @@ package mcp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -24,7 +27,8 @@ type Server struct {
 
 const (
 	maxMessage = 4 << 20
-	maxCalls   = 8 // at once; while they run, the next message waits
+	maxCalls   = 8 // that run at once; others wait
+	edge       = 1 << 10
 )
 
 // versions are those of the protocol, the newest last. The server does nothing in which they differ.
@@ -66,17 +70,60 @@ func (s Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := &session{server: s, tools: toolsOf(s.AllowChanges), out: json.NewEncoder(out), running: map[string]context.CancelFunc{}, slots: make(chan struct{}, maxCalls)}
 	c.out.SetEscapeHTML(false)
 	defer c.calls.Wait()
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxMessage)
-	for lines.Scan() {
-		if len(lines.Bytes()) > 0 {
-			c.receive(ctx, slices.Clone(lines.Bytes()))
+	for r := bufio.NewReader(in); ; {
+		line, whole, err := readLine(r)
+		if line = bytes.TrimSpace(line); !whole {
+			c.write(response{ID: idOf(line), Error: &failure{codeRequest, "the message is larger than 4 MiB: give less in one call"}})
+		} else if len(line) > 0 {
+			c.receive(ctx, line)
 		}
-		if err := c.failed(); err != nil {
+		if failed := c.failed(); failed != nil {
+			return failed
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
 			return err
 		}
 	}
-	return lines.Err()
+}
+
+// readLine reads the next line. Of one that is larger than a message may be, it returns the beginning and the end.
+func readLine(r *bufio.Reader) (line []byte, whole bool, err error) {
+	whole = true
+	for {
+		part, err := r.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxMessage {
+			whole = false
+			line = slices.Delete(line, edge, len(line)-edge)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, whole, err
+		}
+	}
+}
+
+var idAtTheEnd = regexp.MustCompile(`,\s*"id"\s*:\s*(-?[0-9]+|"[^"\\]*")\s*\}$`)
+
+// idOf finds the id in the beginning or the end of a message: clients write it before or behind the parameters.
+func idOf(cut []byte) json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(cut[:edge]))
+	_, err := d.Token() // the brace
+	for err == nil {
+		var name json.Token
+		var value json.RawMessage
+		if name, err = d.Token(); err == nil {
+			err = d.Decode(&value)
+		}
+		if err == nil && name == "id" && d.InputOffset() < edge {
+			return value
+		}
+	}
+	if found := idAtTheEnd.FindSubmatch(cut[edge:]); found != nil {
+		return found[1]
+	}
+	return json.RawMessage("null")
 }
 
 // session is a conversation with one client.
@@ -109,18 +156,23 @@ func (c *session) receive(ctx context.Context, line []byte) {
 	}
 }
 
-// start answers a request on another goroutine, so that it can be cancelled.
+// start answers a request on another goroutine, so that it can be cancelled, also while it waits for others.
 func (c *session) start(ctx context.Context, m message) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
 	c.running[string(m.ID)] = cancel
 	c.mu.Unlock()
-	c.slots <- struct{}{}
 	c.calls.Go(func() {
-		result, err := c.answer(ctx, m)
+		var result any
+		var err *failure
+		select {
+		case c.slots <- struct{}{}:
+			result, err = c.answer(ctx, m)
+			<-c.slots
+		case <-ctx.Done():
+		}
 		cancelled := ctx.Err() != nil
 		cancel()
-		<-c.slots
 		c.mu.Lock()
 		delete(c.running, string(m.ID))
 		c.mu.Unlock()
@@ -172,7 +224,7 @@ func (c *session) answer(ctx context.Context, m message) (any, *failure) {
 	case "tools/call":
 		return c.call(ctx, m.Params)
 	}
-	return nil, &failure{codeMethod, fmt.Sprintf("there is no method %q", m.Method)}
+	return nil, &failure{codeMethod, fmt.Sprintf("there is no method %.60q", m.Method)}
 }
 
 const instructions = `Posthorn is an event platform inside PostgreSQL: events, groups that receive them, dead letters, jobs, schedules, webhooks.

@@ -9,9 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/op"
 )
 
@@ -41,7 +43,7 @@ func toolsOf(changes bool) []tool {
 			Name: described[i].Name, Description: described[i].Description, Input: described[i].Input,
 			Hints: map[string]bool{"readOnlyHint": !o.Changes(), "openWorldHint": false}, operation: o,
 		}
-		delete(t.Input.Properties, "cursor") // which only answers of the HTTP API have
+		maps.DeleteFunc(t.Input.Properties, func(_ string, s op.Schema) bool { return s.Follows != "" }) // answers have no further fields
 		if o.Changes() {
 			t.Hints["destructiveHint"] = o.Asks()
 			t.Description += " Without confirm it changes nothing, and answers with a preview."
@@ -88,7 +90,7 @@ func (c *session) call(ctx context.Context, params json.RawMessage) (any, *failu
 			return nil, &failure{codeParams, p.Name + " changes something: start posthorn mcp with --allow-changes to have it"}
 		}
 	}
-	return nil, &failure{codeParams, fmt.Sprintf("there is no tool %q", p.Name)}
+	return nil, &failure{codeParams, fmt.Sprintf("there is no tool %.60q", p.Name)}
 }
 
 // run does the operation. One that changes something is done when the code of its preview is given.
@@ -101,9 +103,6 @@ func (c *session) run(ctx context.Context, t tool, values map[string]json.RawMes
 		delete(values, confirmName)
 	}
 	in := t.operation.New()
-	if _, ok := values["cursor"]; ok {
-		return content{}, errors.New(t.Name + " has no input cursor: narrow the list by its other inputs")
-	}
 	if err := op.ReadTool(t.operation, in, values); err != nil {
 		return content{}, err
 	}
@@ -183,11 +182,8 @@ func done(ctx context.Context, a *admin.Admin, o op.Any, in any) (content, error
 
 // explain is an error with its remedy.
 func explain(err error) string {
-	if hinted, ok := errors.AsType[interface {
-		error
-		Hint() string
-	}](err); ok && hinted.Hint() != "" {
-		return strings.TrimSuffix(err.Error(), ".") + ". " + hinted.Hint()
+	if hint := pg.Hint(err); hint != "" {
+		return strings.TrimSuffix(err.Error(), ".") + ". " + hint
 	}
 	return err.Error()
 }

@@ -72,6 +72,20 @@ func Refused(message, hint string) error {
 	return &Error{Message: message, sentinel: ErrRefused, hint: hint}
 }
 
+// Hint returns the remedy of an error, also of one of Postgres itself, or "".
+func Hint(err error) string {
+	if hinted, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		return hinted.Hint()
+	}
+	if cause, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return cause.Hint
+	}
+	return ""
+}
+
 const insufficientPrivilege = "42501"
 
 // deniedError is a lack of rights. Its hint names the right, and the grant that gives it.

@@ -17,7 +17,7 @@ import (
 	"github.com/posthorn/posthorn/internal/test/testgolden"
 )
 
-//go:generate go test -run ^TestGo$ . -update
+//go:generate go test -run ^Test(Go|Metrics)$ . -update
 
 const root = "../.."
 

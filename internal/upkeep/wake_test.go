@@ -121,18 +121,89 @@ func TestUpkeepFollowsNewsWhileJobsWait(t *testing.T) {
 	await.Closed(t, "upkeep ends", ended)
 }
 
-// After a slow look, nobody looks for a while.
-func TestSlowLookPausesWaking(t *testing.T) {
+const look = "select posthorn.tend_part('wake_jobs')->>'wake_jobs'"
+
+func (w waiting) look(db pg.DB) string {
+	w.t.Helper()
+	got, err := pg.Value[string](w.t.Context(), db, "look", look)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+// In a pause nobody looks.
+func TestPauseOfWaking(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
 	w.exec("select posthorn.publish('default', 't', key => 'k')")
-	const look = "select posthorn.tend_part('wake_jobs')->>'wake_jobs'"
 	w.exec("select setval('posthorn.wake_jobs_from', (1000 * extract(epoch from clock_timestamp()))::bigint + 9000)")
-	if got, err := pg.Value[string](t.Context(), w.pool, "look", look); err != nil || got != "busy" {
-		t.Errorf("a look within the pause: %q, %v", got, err)
-	}
+	testworld.Equal(t, "a look within the pause", w.look(w.pool), "busy")
 	w.exec("select setval('posthorn.wake_jobs_from', 1)")
-	if got, err := pg.Value[string](t.Context(), w.pool, "look", look); err != nil || got != "1" {
-		t.Errorf("a look behind the pause: %q, %v", got, err)
+	testworld.Equal(t, "a look behind the pause", w.look(w.pool), "1")
+}
+
+// A slow look makes a pause for all processes.
+func TestSlowLookPausesWaking(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.look(w.pool) // later ones find no news, so they are not left out because of the time since the last one
+	w.exec("update posthorn.await_places set at = at - interval '1 hour'")
+	await.True(t, "a look that follows a slow one is left out", func() bool {
+		w.lookSlowly()
+		return w.look(w.pool) == "busy"
+	})
+}
+
+// lookSlowly makes a look that takes a fifth of a second and longer, because of a lock.
+func (w waiting) lookSlowly() {
+	w.t.Helper()
+	tx, err := w.pool.Begin(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
 	}
+	defer tx.Rollback(context.WithoutCancel(w.t.Context())) //nolint:errcheck // it has ended
+	if _, err := tx.Exec(w.t.Context(), "lock table posthorn.job_awaits in access exclusive mode"); err != nil {
+		w.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.pool.Exec(w.t.Context(), look)
+		ended <- err
+	}()
+	await.True(w.t, "the look waits for the lock", func() bool {
+		slow, err := pg.Value[bool](w.t.Context(), w.pool, "activity", `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock' and clock_timestamp() - query_start > interval '0.2 seconds')`)
+		return slow && err == nil
+	})
+	if err := tx.Rollback(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := await.Value(w.t, "the end of the look", ended); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A look that follows another at once is left out; but not where the clock was set back.
+func TestLooksForAwaitedEventsAreApart(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.look(w.pool)
+	after := func(last string) string {
+		t.Helper()
+		tx, err := w.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // only looks
+		for _, sql := range []string{"select setval('posthorn.wake_jobs_from', 1)", "update posthorn.await_places set at = clock_timestamp() + interval '" + last + "'"} {
+			if _, err := tx.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return w.look(tx)
+	}
+	await.True(t, "a look at once is left out", func() bool { return after("0") == "busy" })
+	testworld.Equal(t, "a look 15 ms later", after("-15.001 milliseconds"), "0")
+	testworld.Equal(t, "a look before the last one", after("1 hour"), "0")
 }

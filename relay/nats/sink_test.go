@@ -2,12 +2,19 @@ package nats_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testentry"
 	"github.com/posthorn/posthorn/internal/test/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
 )
@@ -21,6 +28,54 @@ func TestEventsAreWrittenInOrder(t *testing.T) {
 	write(t, s, events("orders", 5001, 1)...)
 	wantOrder(t, ids(t, js, "posthorn+shop+orders"), 1, 5001)
 	wantOrder(t, ids(t, js, "posthorn+shop+bills"), 1, 3)
+}
+
+// Sinks write the form that the first version has written, and sources read it.
+func TestFormOfMessages(t *testing.T) {
+	t.Parallel()
+	for _, example := range testentry.Load(t) {
+		want := example.NATS
+		written := testnats.NewAccount(t)
+		_, js := testnats.Connect(t, written)
+		if err := open(t, written.URL, nats.Config{}).Write(t.Context(), example.Batch()); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := js.Stream(t.Context(), want.Stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := stream.GetMsg(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := testentry.Message{
+			Stream: want.Stream, Subjects: strings.Join(stream.CachedInfo().Config.Subjects, " "), Subject: m.Subject,
+			Headers: map[string]string{}, Body: string(m.Data),
+		}
+		for name := range m.Header {
+			got.Headers[name] = strings.Join(m.Header[name], " ")
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the message that a sink writes (-want +got):\n%s", diff)
+		}
+
+		early := testnats.NewAccount(t)
+		_, js = testnats.Connect(t, early)
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: want.Stream, Subjects: []string{want.Subjects}}); err != nil {
+			t.Fatal(err)
+		}
+		message := &natsgo.Msg{Subject: want.Subject, Header: natsgo.Header{}, Data: []byte(want.Body)}
+		for name, value := range want.Headers {
+			message.Header[name] = []string{value}
+		}
+		if _, err := js.PublishMsg(t.Context(), message); err != nil {
+			t.Fatal(err)
+		}
+		entries := read(t, openSource(t, early.URL), map[string]string{example.Event.Stream: ""}, 1)
+		if diff := cmp.Diff([]posthorn.SourceEntry{example.Read("1")}, entries); diff != "" {
+			t.Errorf("the message that a source reads (-want +got):\n%s", diff)
+		}
+	}
 }
 
 func TestNodesAreKilled(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/testentry"
 	"github.com/posthorn/posthorn/internal/test/testredis"
 	"github.com/posthorn/posthorn/relay/redis"
 )
@@ -88,31 +89,33 @@ func equal(t *testing.T, name string, got, want any) {
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	server := testredis.NewDatabase(t)
-	s := open(t, server.URL())
-	full := events("stream:user:events", 1, 1)
-	full[0].Key, full[0].Tags, full[0].Metadata = "ü 7", []string{"a", "b"}, json.RawMessage(`{"traceparent":"00-ab"}`)
-	write(t, s, full, events("b", 2, 1002), events("stream:user:events", 1003, 1003))
-	entries, err := server.Client.XRange(t.Context(), "stream:user:events", "-", "+").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []map[string]any{
-		{
-			"specversion": "1.0", "id": "1", "source": "posthorn:01234567-89ab-cdef-0123-456789abcdef:shop", "type": "thing.done",
-			"time": "2023-11-14T22:13:20.000000001Z", "subject": "ü 7", "datacontenttype": "application/json",
-			"tags": `["a","b"]`, "metadata": `{"traceparent":"00-ab"}`, "data": `{"n":1}`,
-		},
-		{
-			"specversion": "1.0", "id": "1003", "source": "posthorn:01234567-89ab-cdef-0123-456789abcdef:shop", "type": "thing.done",
-			"time": "2023-11-14T22:13:20.000001003Z", "datacontenttype": "application/json", "data": `{"n":1003}`,
-		},
-	}
-	var got []map[string]any
-	for _, e := range entries {
-		got = append(got, e.Values)
-	}
-	equal(t, "entries", got, want)
+	write(t, open(t, server.URL()), events("stream:user:events", 1, 1), events("b", 2, 1002), events("stream:user:events", 1003, 1003))
+	equal(t, "ids of a stream", ids(t, server.Client, "stream:user:events"), []string{"1", "1003"})
 	equal(t, "ids of b", ids(t, server.Client, "b"), numbers(2, 1002))
+}
+
+// Sinks write the form that the first version has written, and sources read it.
+func TestFormOfEntries(t *testing.T) {
+	t.Parallel()
+	for _, example := range testentry.Load(t) {
+		written, stream := testredis.NewDatabase(t), example.Event.Stream
+		if err := open(t, written.URL()).Write(t.Context(), example.Batch()); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := written.Client.XRange(t.Context(), stream, "-", "+").Result()
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("%d entries, %v", len(entries), err)
+		}
+		equal(t, "the entry that a sink writes", entries[0].Values, example.Redis)
+
+		early := testredis.NewDatabase(t)
+		position, err := early.Client.XAdd(t.Context(), &goredis.XAddArgs{Stream: stream, Values: example.Redis}).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := readAll(t, source(t, early.URL()), map[string]string{stream: ""}, 10, 1)
+		equal(t, "the entry that a source reads", read, []posthorn.SourceEntry{example.Read(position + "/1")})
+	}
 }
 
 func contextOf(t *testing.T) (context.Context, context.CancelFunc) {

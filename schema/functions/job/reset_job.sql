@@ -106,7 +106,7 @@ begin
   return cancel_job.job;
 end $$;
 comment on function posthorn.cancel_job(bigint, text, text, text) is
-  'publisher: Ends a job that is not finished; a worker that has it is fenced out. jobs_after says what becomes of jobs that wait for it: keep, the default, cancel or fail. Called again, changes nothing else.';
+  'publisher: Ends a job that is not finished; a worker that has it is fenced out. jobs_after says whether the jobs that wait for it stay as they are (keep, the default), are cancelled (cancel) or fail (fail). Called again, changes nothing else.';
 
 -- Takes a pending job from where it waits; null if it is not there any more. The rows of a blocked job in
 -- awaited_jobs stay.

@@ -158,7 +158,8 @@ comment on function posthorn.examine_failed_jobs(text) is
   'admin: Jobs that failed for good in the last day, by namespace.';
 
 -- Jobs that wait for ever unless somebody acts: behind a job that has FAILED or is CANCELLED, or does not exist any more.
--- The 10,000 oldest jobs are looked at that others wait for: the index finds the next one by one step.
+-- The 10,000 oldest jobs are looked at that others wait for: the index finds the next one by one step. Where there are
+-- more, so are the 10,000 newest of each namespace that have FAILED, and as many that are CANCELLED.
 create or replace function posthorn.stuck_jobs(of_namespace text default null)
 returns table (namespace_id int, jobs bigint, before bigint, status text, job bigint) language sql stable
 set search_path = pg_catalog, pg_temp
@@ -169,9 +170,22 @@ as $$
     union all
     select n.* from awaited w cross join lateral (
       select a.before, a.before_month, a.job from posthorn.awaited_jobs a where a.before > w.before order by a.before, a.job limit 1) n
+  ), oldest as materialized (
+    select x.* from awaited x limit 10000
+  ), newest as materialized (
+    select f.job as before, f.month as before_month, a.job
+    from (select from oldest having count(*) = 10000) full_of_them
+    cross join posthorn.namespaces n
+    cross join (values ('FAILED'), ('CANCELLED')) s (status)
+    cross join lateral (
+      select y.job, y.month from posthorn.finished_jobs y
+      where y.namespace_id = n.id and y.status <> 'COMPLETED' and y.status = s.status
+      order by y.namespace_id desc, y.status desc, y.job desc limit 10000) f
+    cross join lateral (select x.job from posthorn.awaited_jobs x where x.before = f.job order by x.before, x.job limit 1) a
+    where of_namespace is null or n.namespace = of_namespace
   ), ended as materialized (
     select w.before, w.job, b.namespace_id, coalesce(f.status, 'DELETED') as status
-    from (select x.* from awaited x limit 10000) w
+    from (select x.* from oldest x union select x.* from newest x) w
     cross join lateral (select x.namespace_id from posthorn.blocked_jobs x where x.job = w.job limit 1) b
     left join lateral (select x.status from posthorn.finished_jobs x where x.job = w.before and x.month = w.before_month limit 1) f on true
     left join lateral (

@@ -177,7 +177,7 @@ begin
   return date_bin(period / intervals, upto, timestamptz '2000-01-01 00:00:00+00') - (intervals - 1) * (period / intervals);
 end $$;
 
--- What has happened since the last sample is counted now.
+-- Events since the last sample are counted now.
 create or replace function posthorn.rates(namespace text, period interval default '1 hour', intervals int default 60)
 returns table (at timestamptz, seconds float8, published float8, handled float8, failed float8)
 language plpgsql volatile security definer
@@ -204,7 +204,7 @@ begin
     group by x.i order by x.i;
 end $$;
 comment on function posthorn.rates(text, interval, int) is
-  'admin: What has happened in a namespace in each of up to 120 intervals of a period up to 8 days, oldest first: those in which nothing has happened are left out. seconds is shorter than the others for the last interval, which has only begun.';
+  'admin: The events of a namespace that were published, handled and failed in each of up to 120 intervals of a period up to 8 days, oldest first, without intervals that have none. seconds is shorter than the others for the last interval, which has only begun.';
 
 create or replace function posthorn.group_rates(namespace text, group_name text, period interval default '1 hour', intervals int default 60)
 returns table (at timestamptz, seconds float8, passed float8, lag_seconds float8)

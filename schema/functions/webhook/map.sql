@@ -13,4 +13,4 @@
 --        └► due_webhooks, take_webhooks ──► requests ──► record_webhooks ──► done, retried, or a dead letter
 --   an endpoint that fails for too long ──► disable_webhook; enable_webhook makes it catch up
 --   redeliver_webhook sends events again
---   webhook_rates, webhook_bodies, list_webhook_attempts   what was sent, and how the endpoint answered
+--   webhook_rates, webhook_bodies, list_webhook_attempts   the requests, the events in them, and the answers of the endpoint

@@ -102,8 +102,10 @@ function removeBetween(node, end) {
 
 // A live page follows the server, while somebody can see it.
 const trouble = document.getElementById("trouble");
+let failure = ""; // why a search has ended; shown while nothing else is wrong
 function tell(text) {
   if (!trouble) return;
+  text ||= failure;
   trouble.hidden = !text;
   if (trouble.textContent !== text) trouble.textContent = text;
 }
@@ -140,7 +142,7 @@ function follow() {
 }
 
 // A search that has found nothing yet goes on, until it finds something, has looked at
-// everything, or the person stops it.
+// everything, or the person stops it. After an error the person can go on where it has ended.
 let searching = false;
 async function goOn() {
   const next = () => main?.querySelector("a[data-goes-on]");
@@ -148,15 +150,20 @@ async function goOn() {
   while (searching && next()) {
     main.querySelector("[data-stop]").hidden = false;
     const address = next().href;
-    let answer;
+    let answer, problem;
     try {
-      answer = await fetch(address);
-      if (!answer.ok) break;
-      answer = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
+      const response = await fetch(address);
+      answer = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("main");
+      if (!response.ok) problem = answer?.querySelector(".problem strong")?.textContent ?? `the server answered with status ${response.status}.`;
     } catch {
-      break;
+      problem = "the server does not answer.";
     }
     if (!searching) break;
+    if (problem) {
+      failure = "The search has ended early: " + problem;
+      tell("");
+      break;
+    }
     history.replaceState(null, "", address);
     const stop = answer.querySelector("[data-stop]");
     if (stop) stop.hidden = false; // the button that the person may be about to press stays the same

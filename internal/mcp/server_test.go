@@ -1,0 +1,141 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/mcp"
+)
+
+// client writes messages to a server, and reads its answers.
+type client struct {
+	*testing.T
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+// serve starts a server, which ends before the test.
+func serve(t *testing.T, s mcp.Server) client {
+	t.Helper()
+	in, write := io.Pipe()
+	read, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Serve(t.Context(), in, out)
+		out.Close()
+	}()
+	t.Cleanup(func() {
+		write.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("the session ended with %v", err)
+		}
+	})
+	return client{t, write, json.NewDecoder(read)}
+}
+
+func (c client) write(line string) {
+	c.Helper()
+	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
+		c.Fatal(err)
+	}
+}
+
+type answer struct {
+	ID    json.RawMessage
+	Error struct {
+		Code    int
+		Message string
+	}
+}
+
+func (c client) read() (a answer) {
+	c.Helper()
+	if err := c.out.Decode(&a); err != nil {
+		c.Fatal(err)
+	}
+	return a
+}
+
+// A message that cannot be answered as a request gets an error, under its id if that can be told, and the session goes on.
+func TestMessagesThatAreNoRequests(t *testing.T) {
+	t.Parallel()
+	c := serve(t, mcp.Server{})
+	large := strings.Repeat("x", 4<<20)
+	for i, message := range []struct {
+		line, id, says string
+		code           int
+	}{
+		{"so much for JSON", "null", "no JSON object", -32700},
+		{`[1, 2]`, "null", "no JSON object", -32700},
+		{`{"jsonrpc": "2.0"}`, "null", "no request", -32600},
+		{`{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "` + large + `"}}`, "7", "larger than 4 MiB", -32600},
+		{`{"method": "tools/call", "params": {"id": 8, "name": "` + large + `"}, "jsonrpc": "2.0", "id": "b"}`, `"b"`, "larger than 4 MiB", -32600},
+		{`{"method": "tools/call", "params": {"name": "` + large + `", "id": 9}}`, "null", "larger than 4 MiB", -32600},
+		{`{"method": "` + strings.Repeat("m", 1002) + `", "id": 12345, "params": "` + large + `"}`, "null", "larger than 4 MiB", -32600}, // 12 is at the edge
+		{large, "null", "larger than 4 MiB", -32600},
+	} {
+		c.write(message.line)
+		a := c.read()
+		if string(a.ID) != message.id || a.Error.Code != message.code || !strings.Contains(a.Error.Message, message.says) {
+			t.Errorf("the answer to %.60s…: %s %d %.100s", message.line, a.ID, a.Error.Code, a.Error.Message)
+		}
+		c.write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "ping"}`, 100+i))
+		if a := c.read(); string(a.ID) != fmt.Sprint(100+i) || a.Error.Code != 0 {
+			t.Errorf("the ping after it: %s %+v", a.ID, a.Error)
+		}
+	}
+}
+
+// Eight calls run at once and others wait. Meanwhile the server reads, so each of them can be cancelled.
+func TestCallsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		running, begun := make(chan struct{}, 100), 0
+		begin := make(chan struct{}, 100)
+		c := serve(t, mcp.Server{With: func(ctx context.Context, _ func(*admin.Admin) error) error {
+			begin <- struct{}{}
+			running <- struct{}{}
+			<-ctx.Done()
+			<-running
+			return ctx.Err()
+		}})
+		call := func(id int) {
+			c.write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "tools/call", "params": {"name": "list-groups"}}`, id))
+		}
+		cancel := func(id int) {
+			c.write(fmt.Sprintf(`{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": %d}}`, id))
+		}
+		want := func(when string, runs, begins int) {
+			t.Helper()
+			synctest.Wait()
+			for len(begin) > 0 {
+				<-begin
+				begun++
+			}
+			if len(running) != runs || begun != begins {
+				t.Errorf("%s: %d calls run, and %d have begun; want %d and %d", when, len(running), begun, runs, begins)
+			}
+		}
+		for id := range 8 {
+			call(id)
+		}
+		want("with eight calls", 8, 8)
+		call(8)
+		call(9)
+		want("with ten", 8, 8)
+		cancel(8)
+		want("when one that waits is cancelled", 8, 8)
+		cancel(0)
+		want("when one that runs is cancelled", 8, 9)
+		for id := range 10 {
+			cancel(id)
+		}
+		want("when all are cancelled", 0, 9)
+	})
+}

@@ -813,7 +813,9 @@ func TestTxWorkerProcess(t *testing.T) {
 		return jobs[0].SetResult("done")
 	}
 	if os.Getenv(txKind) == "WorkTx" {
-		ph.WorkTx(mail, config, func(ctx context.Context, tx pgx.Tx, job posthorn.Job) error { return handle(ctx, tx, []posthorn.Job{job}) })
+		ph.WorkTx(mail, config, func(ctx context.Context, tx pgx.Tx, job posthorn.Job) error {
+			return handle(ctx, tx, []posthorn.Job{job})
+		})
 	} else {
 		ph.WorkBatchTx(mail, config, handle)
 	}

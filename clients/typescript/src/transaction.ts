@@ -81,15 +81,13 @@ export class Transaction {
     this.stream.destroy()
   }
 
-  private readonly refuse = (): never => {
-    throw new PosthornError('refused', 'this transaction is committed or rolled back by whether the handler throws an error',
-      'Throw an error to roll it back.')
-  }
+  private readonly refuse = (): Promise<never> => Promise.reject(new PosthornError('refused',
+    'this transaction is committed or rolled back by whether the handler throws an error', 'Throw an error to roll it back.'))
 
   private readonly query = (statement: unknown, ...rest: unknown[]): unknown => {
-    if (this.over) throw new PosthornError('refused', 'the transaction has ended, because its handler has returned', 'Await each statement.')
+    if (this.over) return Promise.reject(new PosthornError('refused', 'the transaction has ended, because its handler has returned', 'Await each statement.'))
     const text = typeof statement === 'string' ? statement : (statement as { text?: unknown } | null)?.text
-    if (typeof text === 'string' && ending.test(text)) this.refuse()
+    if (typeof text === 'string' && ending.test(text)) return this.refuse()
     return (this.pooled.query as (...args: unknown[]) => unknown).call(this.pooled, statement, ...rest)
   }
 }

@@ -208,7 +208,7 @@ export class Consumer {
             this.c.log.error('cannot handle the events of a lease; it is given back', { group: this.c.group, lease: lease.id, error })
             return this.giveBack(lease)
           })
-      } else if (lease.signal.aborted) {
+      } else if (lease.isAborted) {
         this.queue.shift()
         lease.leave(lease.next)
         lease.running++
@@ -232,7 +232,7 @@ export class Consumer {
   /** Handles the events of a lease in order, in batches for handlers that take them. */
   private async inOrder(lease: Lease): Promise<void> {
     for (let start = 0; start < lease.events.length;) {
-      if (lease.signal.aborted) return lease.leave(start)
+      if (lease.isAborted) return lease.leave(start)
       const end = this.chunkEnd(lease, start, false)
       const failures = await this.plain(lease, start, end)
       this.finish(lease, start, end, failures)
@@ -331,7 +331,7 @@ export class Consumer {
     for (const e of events) {
       const own = error instanceof EventErrors ? error.failures.get(e.id) : error
       if (own === undefined && !undone) continue
-      if (own === undefined || lease.signal.aborted) {
+      if (own === undefined || lease.isAborted) {
         failures.push(released(e, subscription))
         continue
       }
@@ -456,7 +456,7 @@ export class Consumer {
     const pipeline: Pipeline = { tx: undefined, since: 0 }
     try {
       for (let start = 0; start < lease.events.length;) {
-        if (lease.signal.aborted) return lease.leave(start)
+        if (lease.isAborted) return lease.leave(start)
         const end = this.chunkEnd(lease, start, true)
         const failures = await this.plain(lease, start, end)
         const inside = this.c.routes.handlers.find((h) => h.transactional && eventsFor(lease, h, start, end).length > 0)
@@ -470,7 +470,7 @@ export class Consumer {
       }
     } catch (error) { // of the database
       if (lease.isLost) return
-      if (!lease.signal.aborted) this.opening.report(error)
+      if (!lease.isAborted) this.opening.report(error)
       await this.endPipeline(pipeline)
       await this.giveBack(lease)
       await pause(troubleWait, this.work)
@@ -495,8 +495,8 @@ export class Consumer {
         return undefined
       }
       const isLost = pipeline.tx && !(await this.endPipeline(pipeline))
-      if (isLost && !lease.signal.aborted && !isTimeout(error)) throw error // of the connection
-      if (isCollision(error) && ++collisions < tries && !lease.signal.aborted) {
+      if (isLost && !lease.isAborted && !isTimeout(error)) throw error // of the connection
+      if (isCollision(error) && ++collisions < tries && !lease.isAborted) {
         await pause(Math.random() * 10 * collisions)
         continue
       }

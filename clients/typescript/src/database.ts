@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { isCollision, isFinal, isOutage, PosthornError, translate } from './errors.js'
-import type { Trouble } from './log.js'
+import type { Logger, Trouble } from './log.js'
+import { Monitor } from './monitor.js'
 import { pause, troubleWait } from './wait.js'
 
 /** What runs SQL: a pool, client or transaction of `pg`, or anything that has their method `query`. */
@@ -33,30 +34,29 @@ const texts = { getTypeParser: () => (value: unknown) => value } as unknown as p
 
 /** Connections for Posthorn's own statements, each of which has a deadline. */
 export class Database {
-  private readonly pool: pg.Pool
+  readonly monitor: Monitor
+  private pool: pg.Pool
 
-  constructor(
-    private readonly settings: pg.PoolConfig,
-    connections: number,
-    /** Called when the server has not answered a statement in time. */
-    private readonly onSilence: () => void = () => undefined,
-  ) {
+  constructor(private readonly settings: pg.PoolConfig, private readonly connections: number, log: Logger) {
     this.pool = openPool(settings, connections)
+    this.monitor = new Monitor((limit) => this.connect(limit), log, () => this.reopen())
   }
 
   /** Runs a statement in a transaction of its own. */
   async query(verb: string, text: string, values: unknown[] = [], limit = statementTime): Promise<Row[]> {
     let client: pg.PoolClient | undefined
+    let unwatch: (() => void) | undefined
     let broken = false
     try {
       client = await this.pool.connect()
+      unwatch = this.monitor.watch(client)
       return await queryTexts(client, text, values, limit)
     } catch (error) {
       broken = isOutage(error)
       if (broken) (client as { skipHost?: () => void } | undefined)?.skipHost?.()
-      if (isDeadline(error)) this.onSilence()
       throw translate(verb, error)
     } finally {
+      unwatch?.()
       client?.release(broken)
     }
   }
@@ -67,15 +67,23 @@ export class Database {
   }
 
   /** Opens a connection that is not one of the pool. */
-  async connect(): Promise<pg.Client> {
-    const client = new (this.settings.Client as unknown as typeof pg.Client)(this.settings)
+  async connect(limit = this.settings.connectionTimeoutMillis): Promise<pg.Client> {
+    const { settings } = this
+    const client = new (settings.Client as unknown as typeof pg.Client)({ ...settings, password: settings.password, connectionTimeoutMillis: limit })
     client.on('error', () => undefined) // its statements fail
     await client.connect()
     return client
   }
 
-  close(): Promise<void> {
-    return this.pool.end()
+  async close(): Promise<void> {
+    this.monitor.close()
+    await this.pool.end()
+  }
+
+  /** Leaves idle connections to a server that has not answered. */
+  private reopen(): void {
+    void this.pool.end().catch(() => undefined)
+    this.pool = openPool(this.settings, this.connections)
   }
 }
 

@@ -5,7 +5,7 @@ import type { Event } from './event.js'
 import { Hold } from './hold.js'
 import { type Failure, type Lease, released } from './lease.js'
 import type { Trouble } from './log.js'
-import { lastWords, pause, Sizer, troubleWait, Turn, unlessAborted } from './wait.js'
+import { lastWords, pause, sharedController, Sizer, troubleWait, Turn, unlessAborted } from './wait.js'
 
 export interface FetchOptions {
   /** Ends the wait. */
@@ -67,7 +67,7 @@ export class Delivery {
 export class FetchedLeases {
   private readonly open = new Set<FetchedLease>()
   private readonly turn = new Turn()
-  private readonly closing = new AbortController()
+  private readonly closing = sharedController()
   private readonly settled = new Set<() => void>()
 
   constructor(readonly c: Consumption) {}

@@ -200,14 +200,17 @@ export class Group {
     await this.record(true)
     await this.loadOthers()
     const ended = new AbortController()
-    const recording = this.keepRecorded(AbortSignal.any([stop, ended.signal]))
+    const end = () => ended.abort()
+    stop.addEventListener('abort', end)
+    const recording = this.keepRecorded(ended.signal)
     try {
       await new Consumer(this.consumption()).run(stop, work)
     } catch (error) {
       if (!(error instanceof PosthornError && error.code === 'not_found')) throw error
       this.client.log.warn('the group was deleted: this process handles it no more', { group: this.name })
     } finally {
-      ended.abort()
+      stop.removeEventListener('abort', end)
+      end()
       await recording
     }
   }

@@ -1,5 +1,5 @@
 import { isCollision, isFinal, isLeaseLost, messageOf, PosthornError } from './errors.js'
-import { Turn } from './wait.js'
+import { sharedController, Turn } from './wait.js'
 
 /**
  * One lease or job that this process has. Statements about it run one after another, so that a heartbeat never waits for
@@ -10,18 +10,23 @@ export class Hold {
   over = false
   private doubt = false // the result of a statement is unknown: the hold may be finished
   private readonly turn = new Turn()
-  private readonly controller = new AbortController()
+  private controller: AbortController | undefined // made when somebody asks for the signal
 
   /** No other process can take it before `until`. */
   constructor(private until: number) {}
 
   /** Comes when the hold is lost, or the process stops and waits for its handler no longer. */
   get signal(): AbortSignal {
+    this.controller ??= sharedController()
     return this.controller.signal
   }
 
+  get isAborted(): boolean {
+    return this.controller?.signal.aborted ?? false
+  }
+
   get isLost(): boolean {
-    return isLeaseLost(this.signal.reason)
+    return this.isAborted && isLeaseLost(this.signal.reason)
   }
 
   get isBusy(): boolean {
@@ -29,7 +34,8 @@ export class Hold {
   }
 
   abort(reason: unknown): void {
-    if (!this.signal.aborted) this.controller.abort(reason)
+    this.controller ??= sharedController()
+    if (!this.isAborted) this.controller.abort(reason)
   }
 
   extended(until: number): void {

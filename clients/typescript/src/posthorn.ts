@@ -15,7 +15,7 @@ import { schedule, type Schedule, unschedule } from './schedule.js'
 import { Telemetry } from './telemetry.js'
 import { Transactions } from './transaction.js'
 import { upkeep } from './upkeep.js'
-import { lastWords, pause } from './wait.js'
+import { lastWords, pause, sharedController } from './wait.js'
 import { Watch } from './watch.js'
 import { type JobHandler, JobWorker, type WorkOptions } from './work.js'
 
@@ -92,8 +92,8 @@ export class Posthorn {
     const settings = options.pool ? settingsOfPool(options.pool) : settingsOf(options.databaseUrl!, options.applicationName)
     this.ownsPool = !options.pool
     this.pool = options.pool ?? openPool(settings, options.maxConnections ?? 20)
-    this.transactions = new Transactions(this.pool)
-    this.database = new Database(settings, controlConnections, () => void this.transactions.breakIfSilent())
+    this.database = new Database(settings, controlConnections, this.log)
+    this.transactions = new Transactions(this.pool, this.database.monitor)
     this.watch = new Watch(this.database, new Trouble(this.log, 'cannot watch for news, workers poll meanwhile'))
     this.admin = new Admin(this.database, this.namespace)
   }
@@ -209,9 +209,7 @@ export class Posthorn {
   async run(signal?: AbortSignal): Promise<void> {
     if (this.isClosed) throw new PosthornError('closed', 'the client is closed')
     if (this.startReady) throw new PosthornError('conflict', 'this client is running already')
-    const stop = new AbortController()
-    const work = new AbortController()
-    const serve = new AbortController()
+    const [stop, work, serve] = [sharedController(), sharedController(), sharedController()]
     const end = () => stop.abort()
     signal?.addEventListener('abort', end)
     if (signal?.aborted) end()

@@ -1,12 +1,10 @@
 import type pg from 'pg'
-import { isDeadline } from './database.js'
 import { PosthornError } from './errors.js'
+import { type Monitor, streamOf } from './monitor.js'
 import { Slots } from './wait.js'
 
 /** Statements by which a handler would end its transaction. */
 const ending = /^\s*(?:--.*\n\s*)*(?:begin|start\s+transaction|commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b/i
-
-const probeTime = 4000
 
 /** A transaction of a handler. */
 export class Transaction {
@@ -27,15 +25,6 @@ export class Transaction {
         return typeof value === 'function' ? value.bind(target) : value
       },
     })
-  }
-
-  private get stream(): { bytesRead: number; destroy(): void } {
-    return (this.pooled as unknown as { connection: { stream: { bytesRead: number; destroy(): void } } }).connection.stream
-  }
-
-  /** How much has arrived on the connection. */
-  get received(): number {
-    return this.stream.bytesRead
   }
 
   /** Ends the access of the handler. */
@@ -78,7 +67,7 @@ export class Transaction {
   /** Breaks the connection, so that a statement of the handler fails at once. */
   break(): void {
     this.isBroken = true
-    this.stream.destroy()
+    streamOf(this.pooled).destroy()
   }
 
   private readonly refuse = (): Promise<never> => Promise.reject(new PosthornError('refused',
@@ -104,10 +93,8 @@ export function swallowed(): PosthornError {
  */
 export class Transactions {
   private readonly slots: Slots
-  private readonly open = new Set<Transaction>()
-  private probing = false
 
-  constructor(private readonly pool: pg.Pool) {
+  constructor(private readonly pool: pg.Pool, private readonly monitor: Monitor) {
     this.slots = new Slots(Math.max(1, Math.floor((pool.options.max ?? 10) / 2)))
   }
 
@@ -121,11 +108,11 @@ export class Transactions {
       this.slots.release()
       throw error
     }
+    const unwatch = this.monitor.watch(pooled)
     const tx = new Transaction(pooled, () => {
-      this.open.delete(tx)
+      unwatch()
       this.slots.release()
     })
-    this.open.add(tx)
     try {
       await tx.run('begin', limit)
       return tx
@@ -133,28 +120,6 @@ export class Transactions {
       tx.break()
       tx.release()
       throw error
-    }
-  }
-
-  /**
-   * Breaks the connections of transactions that wait for an answer, if the server does not answer on a new connection
-   * either: the operating system would wait for a quarter of an hour.
-   */
-  async breakIfSilent(): Promise<void> {
-    if (this.probing || this.open.size === 0) return
-    this.probing = true
-    const received = new Map([...this.open].map((tx) => [tx, tx.received]))
-    try {
-      const client = await connectWithin(this.pool, probeTime)
-      await client.query({ text: 'select', query_timeout: probeTime } as pg.QueryConfig)
-        .finally(() => client.release(true))
-    } catch (error) {
-      if (!isDeadline(error) && !/timeout/i.test(String(error))) return // an error is an answer
-      for (const [tx, bytes] of received) {
-        if (this.open.has(tx) && tx.received === bytes) tx.break()
-      }
-    } finally {
-      this.probing = false
     }
   }
 }

@@ -1,8 +1,17 @@
+import { setMaxListeners } from 'node:events'
+
 /** The pause after an error of the database that passes. */
 export const troubleWait = 2000
 
 /** How long a process that is stopping tries to record results and to give leases back. */
 export const lastWords = 10_000
+
+/** A controller whose signal any number of tasks listen to. */
+export function sharedController(): AbortController {
+  const controller = new AbortController()
+  setMaxListeners(0, controller.signal)
+  return controller
+}
 
 /** Waits for a time, or until the signal comes. */
 export function pause(milliseconds: number, signal?: AbortSignal): Promise<void> {

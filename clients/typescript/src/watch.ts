@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { type Database, period, queryTexts, type Row } from './database.js'
 import type { Trouble } from './log.js'
-import { Bell, pause, troubleWait } from './wait.js'
+import { Bell, pause, sharedController, troubleWait } from './wait.js'
 
 /** A kind of news: events were published, or jobs became ready. */
 export type News = 'events' | 'jobs'
@@ -18,7 +18,7 @@ const pollTime = 5000
 /** Rings bells when there may be news. While all of them have rung and nobody has come, it does not ask the database. */
 export class Watch {
   private readonly bells = new Map<Bell, News>()
-  private readonly stop = new AbortController()
+  private readonly stop = sharedController()
   private running: Promise<void> | undefined
   private readonly read = new Bell()
   private notifying = false

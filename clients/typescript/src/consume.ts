@@ -88,6 +88,7 @@ export class Consumer {
   private readonly settling: Trouble
   private readonly extending: Trouble
   private readonly opening: Trouble
+  private readonly releasing: Trouble
   private work!: AbortSignal
 
   constructor(private readonly c: Consumption) {
@@ -98,6 +99,7 @@ export class Consumer {
     this.settling = trouble('cannot settle yet')
     this.extending = trouble('cannot extend a lease yet')
     this.opening = trouble('cannot run a transaction yet')
+    this.releasing = trouble('cannot give leases back yet')
   }
 
   /**
@@ -433,8 +435,8 @@ export class Consumer {
     await lease.settle(async () => {
       await this.c.database.query('release', 'select posthorn.release($1::bigint, $2::int)', [lease.id, lease.attempt], lastWords)
       return true
-    }).catch((error: unknown) => {
-      if (!isLeaseLost(error)) this.c.log.warn('cannot give a lease back; it expires', { group: this.c.group, error })
+    }).then(() => this.releasing.over(), (error: unknown) => {
+      if (!isLeaseLost(error)) this.releasing.report(error)
     })
     lease.over = true
     this.end(lease)

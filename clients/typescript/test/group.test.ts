@@ -266,25 +266,27 @@ test('when the time to drain is over, the signal comes and the event goes back',
   assert.deepEqual(seen, [1]) // the attempt did not count
 })
 
-test('the signal comes when a handler has used up its time, or has lost its event', async (t) => {
+test('the signal comes when a handler has used up its time, and the event has failed', async (t) => {
   const ph = await open(t)
-  const reasons: string[] = []
-  let lose = false
-  ph.group('g', { start: 'beginning', timeout: 300, delays: [1], leaseFor: 1000 }).handle('h', '>', (_, { signal }) => {
-    if (reasons.length === 2) return undefined
-    return new Promise((_, reject) => {
-      if (lose) void sql('select posthorn.release(l.id, l.attempt) from posthorn.leases l where l.node = $1', [ph.nodeId])
-      signal.addEventListener('abort', () => {
-        reasons.push((signal.reason as PosthornError).code === 'lease_lost' ? 'lost' : signal.reason.name)
-        lose = true
-        reject(signal.reason)
-      })
-    })
+  ph.group('g', { start: 'beginning', timeout: 50, attempts: 1 }).handle('h', '>', (_, { signal }) =>
+    new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('I was told to stop')))))
+  await ph.publish(ph.pool, { type: 'x' })
+  run(t, ph)
+  await until('a dead letter', async () => (await deadLetters(ph, 'g')).length === 1)
+  assert.match((await deadLetters(ph, 'g'))[0]!.error, /used up its time of 50 ms: I was told to stop/)
+})
+
+test('the signal comes when a handler has lost its event', async (t) => {
+  const ph = await open(t)
+  const reason = gate<unknown>()
+  ph.group('g', { start: 'beginning', leaseFor: 1000 }).handle('h', '>', async (e, { signal }) => {
+    if (e.delivery > 1) return
+    await sql('select posthorn.release(l.id, l.attempt) from posthorn.leases l where l.node = $1', [ph.nodeId])
+    await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(reason.open(signal.reason))))
   })
   await ph.publish(ph.pool, { type: 'x' })
   run(t, ph)
-  await until('both have come', () => reasons.length === 2)
-  assert.equal(reasons[0], 'TimeoutError')
+  assert.equal((await reason.promise as PosthornError).code, 'lease_lost')
 })
 
 test('an order that cannot change yet is changed later', async (t) => {

@@ -1,3 +1,4 @@
+import net from 'node:net'
 import pg from 'pg'
 import { isCollision, isFinal, isOutage, PosthornError, translate } from './errors.js'
 import type { Logger, Trouble } from './log.js'
@@ -54,6 +55,7 @@ export class Database {
     } catch (error) {
       broken = isOutage(error)
       if (broken) (client as { skipHost?: () => void } | undefined)?.skipHost?.()
+      if (client && isDeadline(error)) cancel(client)
       throw translate(verb, error)
     } finally {
       unwatch?.()
@@ -99,6 +101,19 @@ export function openPool(settings: pg.PoolConfig, max: number): pg.Pool {
 export async function queryTexts(client: pg.ClientBase, text: string, values: unknown[], limit: number): Promise<Row[]> {
   const statement = { text, values, rowMode: 'array' as const, types: texts, query_timeout: limit }
   return ((await client.query(statement)) as unknown as { rows: Row[] }).rows
+}
+
+const cancelTime = 2000
+
+/** Lets the server end the statement of a connection that is given up: it would go on, with its locks. */
+function cancel(client: pg.ClientBase): void {
+  const { host, port, processID, secretKey } = client as unknown as { host: string; port: number; processID: number; secretKey: number }
+  const request = Buffer.alloc(16)
+  for (const [i, part] of [16, 80877102, processID, secretKey].entries()) request.writeInt32BE(part | 0, 4 * i)
+  const socket = host.startsWith('/') ? net.connect(`${host}/.s.PGSQL.${port}`) : net.connect(port, host)
+  socket.on('error', () => undefined)
+  socket.setTimeout(cancelTime, () => socket.destroy())
+  socket.end(request)
 }
 
 /** Whether a statement has used up its deadline. */

@@ -167,6 +167,27 @@ test('subscriptions select events in the database', async (t) => {
   await until('it comes', () => seen.includes('cheap 4 cheap'))
 })
 
+test('a condition that is too slow is stopped, and the others go on', async (t) => {
+  const ph = await open(t)
+  const endless = `public.${fresh('endless')}`
+  await sql(`create function ${endless}(text) returns boolean language plpgsql stable strict as 'begin perform pg_sleep(3600); return true; end'`)
+  t.after(() => sql(`select posthorn.disallow_condition_function('${endless}(text)')`).then(() => sql(`drop function ${endless}`)))
+  await sql(`select posthorn.allow_condition_function('${endless}(text)')`)
+  const g = ph.group('g', { start: 'beginning' })
+  let seen = 0
+  g.subscribe('endless', { condition: `${endless}(e.type)` })
+  g.subscribe('quick', { condition: "e.type = 'a'" })
+  g.handle('endless', subscribed, () => undefined)
+  g.handle('quick', subscribed, () => seen++)
+  await ph.publish(ph.pool, { type: 'a' })
+  run(t, ph)
+  await until('the quick one has the event', () => seen === 1)
+  const [row] = await sql(`select s.error from posthorn.subscriptions s join posthorn.groups g on g.id = s.group_no join posthorn.namespaces n on n.id = g.namespace_id
+    where n.namespace = $1 and s.stopped_at is not null`, [ph.namespace])
+  assert.match(row.error, /took longer than/)
+  assert.deepEqual(await sql("select from pg_stat_activity where state = 'active' and wait_event = 'PgSleep' and query like '%claim%'"), [])
+})
+
 test('a group has subscriptions or handlers with patterns', async (t) => {
   const ph = await open(t)
   const g = ph.group('g')

@@ -157,6 +157,22 @@ func TestClientOutlivesCrashesOfPostgres(t *testing.T) {
 	}
 }
 
+// The client works through a pooler that gives each transaction another connection.
+func TestClientThroughPooler(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	url := posthorntest.Database(t)
+	pooled := testpg.Pooler(t, url)
+	conn := connect(t, url)
+	if _, err := conn.Exec(t.Context(), "create table effects (event bigint, note text)"); err != nil {
+		t.Fatal(err)
+	}
+	worker := startWorker(t, pooled, "restart")
+	worker.await("event", 100)
+	worker.await("job", 5)
+	worker.stop()
+}
+
 func startServer(t *testing.T, config localpg.Config) *localpg.Server {
 	t.Helper()
 	server, err := localpg.Start(await.Context(t), config)

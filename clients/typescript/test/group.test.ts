@@ -83,6 +83,15 @@ test('a payload that cannot be read is a dead letter at once', async (t) => {
   assert.match((await deadLetters(ph, 'g'))[0]!.error, /no JSON of mine/)
 })
 
+test('a sealed payload is not taken for a plain one', async (t) => {
+  const ph = await open(t)
+  ph.group('g', { start: 'beginning', attempts: 1 }).handle('h', '>', (e) => e.payload)
+  await ph.publish(ph.pool, { type: 'x', payload: { posthorn_sealed: 'AAAA' } })
+  run(t, ph)
+  await until('a dead letter', async () => (await deadLetters(ph, 'g')).length === 1)
+  assert.match((await deadLetters(ph, 'g'))[0]!.error, /is sealed/)
+})
+
 test('events of a key keep their order over processes and failures', async (t) => {
   const space = await namespace()
   const [a, b] = [await open(t, { namespace: space }), await open(t, { namespace: space })]

@@ -47,10 +47,9 @@ export async function claim(
   c: Pick<Consumption, 'database' | 'namespace' | 'group' | 'node' | 'leaseFor' | 'parse'>, maxEvents: number,
 ): Promise<Lease | undefined> {
   const until = Date.now() + c.leaseFor
-  const rows = await c.database.query('claim', `
-    select lease, attempt, ${eventColumns}, delivery, to_json(subscriptions)
-    from posthorn.claim($1::text, $2::text, $3::text, $4::int, $5::text::interval)`,
-    [c.namespace, c.group, c.node, maxEvents, period(c.leaseFor)], leaseTime(c.leaseFor))
+  const rows = await c.database.call('claim(text, text, text, int, interval)',
+    [c.namespace, c.group, c.node, maxEvents, period(c.leaseFor)], leaseTime(c.leaseFor),
+    `lease, attempt, ${eventColumns}, delivery, to_json(subscriptions)`)
   const [first] = rows
   return first && new Lease(first[0]!, Number(first[1]), rows.map((row) => new Event(row, 2, c.parse)), until)
 }
@@ -64,7 +63,7 @@ async function stopSlowConditions(c: Consumption, maxEvents: number): Promise<bo
     select g.id, t.condition_id, extract(epoch from t.most) * 1000
     from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id cross join posthorn.conditions_to_try(g.id) t
     where n.namespace = $1::text and g.name = $2::text`, [c.namespace, c.group])
-  const stopOne = (condition: string[], error: string) => c.database.query('stop condition', 'select posthorn.stop_condition($1::bigint, $2::int, $3::text)', [condition[0], condition[1], error])
+  const stopOne = (condition: string[], error: string) => c.database.call('stop_condition(bigint, int, text)', [condition[0], condition[1], error])
   let total = 0
   let slowest = { took: 0, condition: [] as string[] }
   let stopped = false
@@ -72,7 +71,7 @@ async function stopSlowConditions(c: Consumption, maxEvents: number): Promise<bo
     const began = performance.now()
     const most = Number(condition[2]) + 1000
     try {
-      const slow = await c.database.value('try condition', 'select posthorn.try_condition($1::bigint, $2::int, $3::int)', [condition[0], condition[1], maxEvents], most)
+      const slow = await c.database.value('try_condition(bigint, int, int)', [condition[0], condition[1], maxEvents], most)
       stopped ||= slow === 't'
     } catch (error) {
       if (!isDeadline(error)) throw error
@@ -201,7 +200,7 @@ export class Consumer {
 
   /** Whether the group has events at which it has not looked: few of them may match its subscriptions. */
   private async hasUnread(): Promise<boolean> {
-    return (await this.c.database.value('claim', 'select posthorn.has_unread($1::text, $2::text)', [this.c.namespace, this.c.group])) === 't'
+    return (await this.c.database.value('has_unread(text, text)', [this.c.namespace, this.c.group])) === 't'
   }
 
   private async begin(lease: Lease, stop: AbortSignal): Promise<void> {
@@ -410,7 +409,7 @@ export class Consumer {
         const asked = Date.now()
         const s = lease.unsettled()
         if (s.head === lease.head && s.failures.length === 0) {
-          await this.c.database.query('extend', 'select posthorn.extend($1::bigint, $2::int, $3::text::interval)',
+          await this.c.database.call('extend(bigint, int, interval)',
             [lease.id, lease.attempt, period(leaseFor)], leaseTime(leaseFor))
           lease.extended(asked + leaseFor)
         } else {
@@ -433,7 +432,7 @@ export class Consumer {
   private settleUntil(lease: Lease, head: number, failures: Failure[]): Promise<unknown> {
     const upTo = head > 0 ? lease.events[head - 1]!.id : 0n
     return this.observed(lease.events.slice(lease.head, head), () =>
-      this.c.database.query('settle', 'select posthorn.settle_until($1::bigint, $2::int, $3::bigint, $4::text::interval, $5::jsonb)',
+      this.c.database.call('settle_until(bigint, int, bigint, interval, jsonb)',
         [lease.id, lease.attempt, upTo, period(this.c.leaseFor), JSON.stringify(failures)], leaseTime(this.c.leaseFor)))
   }
 
@@ -454,7 +453,7 @@ export class Consumer {
           until: () => Date.now() - began > (this.work.aborted ? Math.min(leaseFor, lastWords) : leaseFor),
         }, () => lease.settle(async () => {
           await this.observed(lease.events.slice(lease.head), () =>
-            this.c.database.query('settle', 'select posthorn.settle($1::bigint, $2::int, $3::jsonb)',
+            this.c.database.call('settle(bigint, int, jsonb)',
               [lease.id, lease.attempt, JSON.stringify(lease.unsettled().failures)], Math.max(leaseFor / 3, 1000)))
           return true
         }))
@@ -469,7 +468,7 @@ export class Consumer {
   private async giveBack(lease: Lease): Promise<void> {
     clearTimeout(lease.heartbeat)
     await lease.settle(async () => {
-      await this.c.database.query('release', 'select posthorn.release($1::bigint, $2::int)', [lease.id, lease.attempt], lastWords)
+      await this.c.database.call('release(bigint, int)', [lease.id, lease.attempt], lastWords)
       return true
     }).then(() => this.releasing.over(), (error: unknown) => {
       if (!isLeaseLost(error)) this.releasing.report(error)

@@ -63,9 +63,16 @@ export class Database {
     }
   }
 
-  /** The first value of a statement. */
-  async value(verb: string, text: string, values: unknown[] = [], limit = statementTime): Promise<string | null> {
-    return (await this.query(verb, text, values, limit))[0]?.[0] ?? null
+  /** Calls a function of the schema, by its name and the types of its arguments, and returns some columns of its rows. */
+  call(signature: string, values: unknown[] = [], limit = statementTime, columns = '*'): Promise<Row[]> {
+    const [name, types] = signature.slice(0, -1).split('(') as [string, string]
+    const parameters = types.split(', ').filter((type) => type).map((type, i) => `$${i + 1}::${type}`)
+    return this.query(name.replaceAll('_', ' '), `select ${columns} from posthorn.${name}(${parameters.join(', ')})`, values, limit)
+  }
+
+  /** Calls a function of the schema that returns one value. */
+  async value(signature: string, values: unknown[] = [], limit = statementTime): Promise<string | null> {
+    return (await this.call(signature, values, limit))[0]?.[0] ?? null
   }
 
   /** Opens a connection that is not one of the pool. */

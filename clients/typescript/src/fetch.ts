@@ -224,10 +224,10 @@ class FetchedLease extends Hold {
         if (!complete && head === this.savedHead && failures.length === 0) return false
         const document = JSON.stringify(failures)
         await c.telemetry.about({ operation: 'settle', group: c.group, batch: true }, events.slice(this.savedHead, complete ? undefined : head), () => complete
-          ? c.database.query('settle', 'select posthorn.settle($1::bigint, $2::int, $3::jsonb)', [id, attempt, document], limit)
+          ? c.database.call('settle(bigint, int, jsonb)', [id, attempt, document], limit)
           // A period that is shorter than the present one leaves the deadline: only the program extends its leases.
-          : c.database.query('settle', "select posthorn.settle_until($1::bigint, $2::int, $3::bigint, '1 millisecond', $4::jsonb)",
-            [id, attempt, head > 0 ? events[head - 1]!.id : 0n, document], limit))
+          : c.database.call('settle_until(bigint, int, bigint, interval, jsonb)',
+            [id, attempt, head > 0 ? events[head - 1]!.id : 0n, period(1), document], limit))
         this.savedHead = head
         this.failures = this.failures.slice(failures.length)
         return complete
@@ -244,7 +244,7 @@ class FetchedLease extends Hold {
     try {
       await this.settle(async () => {
         const asked = Date.now()
-        await c.database.query('extend', 'select posthorn.extend($1::bigint, $2::int, $3::text::interval)',
+        await c.database.call('extend(bigint, int, interval)',
           [this.lease.id, this.lease.attempt, period(milliseconds)], leaseTime(c.leaseFor))
         this.expiresAt = asked + milliseconds
         this.extended(this.expiresAt)

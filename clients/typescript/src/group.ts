@@ -218,7 +218,7 @@ export class Group {
   /** Writes the handlers of this node into the database, for other nodes. @internal */
   async recordHandlers(): Promise<void> {
     const handlers = this.routes.handlers.map((h) => ({ name: h.name, patterns: h.patterns, formerly: h.formerly }))
-    await this.client.database.query('record handlers', 'select posthorn.set_node_handlers($1::text, $2::text, $3::text, $4::jsonb)',
+    await this.client.database.call('set_node_handlers(text, text, text, jsonb)',
       [this.client.namespace, this.client.nodeId, this.name, JSON.stringify(handlers)])
   }
 
@@ -290,7 +290,7 @@ export class Group {
   }
 
   private async definePolicy(policy: object): Promise<string> {
-    return (await this.client.database.value('define group', 'select posthorn.define_group($1::text, $2::text, $3::jsonb)',
+    return (await this.client.database.value('define_group(text, text, jsonb)',
       [this.client.namespace, this.name, JSON.stringify(policy)]))!
   }
 
@@ -323,7 +323,7 @@ export class Group {
         type: filter?.types, stream: filter?.streams, key: filter?.keys, tags_any: filter?.tagsAny, tags_all: filter?.tagsAll,
         payload: filter?.payload, conditions_sql: condition, params, expiry_interval: expireAfter === undefined ? undefined : period(expireAfter),
       }
-      await client.database.query('subscribe', 'select posthorn.subscribe($1::text, $2::text, $3::text, $4::jsonb, $5::text[])',
+      await client.database.call('subscribe(text, text, text, jsonb, text[])',
         [client.namespace, this.name, name, JSON.stringify(document), this.options.formerly?.[name] ?? []])
       s.isSaved = true
     }
@@ -341,24 +341,23 @@ export class Group {
   /** Keeps the subscriptions from expiring, and refuses handlers that no event can reach. */
   private async keepSubscriptions(): Promise<void> {
     const { database } = this.client
-    this.isFiltered = (await database.value('keep subscriptions', 'select posthorn.keep_subscriptions($1::bigint)', [this.id])) === 't'
+    this.isFiltered = (await database.value('keep_subscriptions(bigint)', [this.id])) === 't'
     const names = this.routes.handlers
       .filter((h) => (this.isFiltered || h.patterns.length === 0) && !this.subscriptions.has(h.name)).map((h) => h.name)
     if (names.length === 0) return
-    const missing = await database.value('list subscriptions', `
+    const [missing] = await database.query('list subscriptions', `
       select n from unnest($2::text[]) n where not exists (
         select from posthorn.subscriptions s where s.group_no = $1::bigint and s.name = posthorn.name_now($1::int, n)) limit 1`, [this.id, names])
-    if (missing !== null) {
-      throw invalid(`group ${this.name}: handler "${missing}" would get no events: no subscription of the group has its name`,
-        `Call subscribe first, or run: posthorn groups subscribe ${this.name} ${missing}; or move the handler to another group.`)
+    if (missing) {
+      throw invalid(`group ${this.name}: handler "${missing[0]}" would get no events: no subscription of the group has its name`,
+        `Call subscribe first, or run: posthorn groups subscribe ${this.name} ${missing[0]}; or move the handler to another group.`)
     }
   }
 
   /** Reads the handlers of other live nodes. Events for handlers that this node lacks are left to them. */
   private async loadOthers(): Promise<void> {
-    const rows = await this.client.database.query('list handlers',
-      'select node, handler, to_json(patterns), to_json(names) from posthorn.group_handlers($1::text, $2::text)',
-      [this.client.namespace, this.name], leaseTime(this.options.leaseFor))
+    const rows = await this.client.database.call('group_handlers(text, text)', [this.client.namespace, this.name],
+      leaseTime(this.options.leaseFor), 'node, handler, to_json(patterns), to_json(names)')
     const names = new Map<string, string>()
     for (const row of rows) {
       const [present, ...former] = JSON.parse(row[3]!) as string[]

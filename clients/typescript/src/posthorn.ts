@@ -107,7 +107,7 @@ export class Posthorn {
     const nodeId = (options.nodeId ?? newNodeId()).replace(/[^A-Za-z0-9_.:-]/g, '_')
     const client = new Posthorn(options, await Telemetry.load(options.namespace ?? 'default', nodeId), nodeId)
     try {
-      await client.database.query('open posthorn', 'select posthorn.namespace_id($1::text)', [client.namespace])
+      await client.database.call('namespace_id(text)', [client.namespace])
     } catch (error) {
       await client.close()
       if (['3F000', '42883', '42P01'].includes(sqlState(error) ?? '')) {
@@ -235,7 +235,7 @@ export class Posthorn {
       await this.retried(stop.signal, 'this node', () => this.registerNode())
       services.push(this.sendHeartbeats(serve.signal), upkeep(this.database, this.watch, this.log, serve.signal))
       this.startReady()
-      await pause(0x7fffffff, stop.signal)
+      while (!stop.signal.aborted) await pause(3600_000, stop.signal)
       for (let n = 0; n < running.length; n = running.length) await Promise.all(running)
       await Promise.all(this.fetched.map((leases) => leases.drained(work.signal)))
       await Promise.all(this.fetched.map((leases) => leases.giveBack()))
@@ -247,7 +247,7 @@ export class Posthorn {
       clearTimeout(draining)
       serve.abort()
       await Promise.all(services) // a heartbeat after that would register the node again
-      await this.database.query('remove node', 'select posthorn.remove_node($1::text, $2::text)', [this.namespace, this.nodeId], lastWords)
+      await this.database.call('remove_node(text, text)', [this.namespace, this.nodeId], lastWords)
         .catch((error: unknown) => this.log.warn('cannot remove this node; its leases expire', { error }))
     }
     if (failure) throw failure.error
@@ -326,7 +326,7 @@ export class Posthorn {
 
   private async registerNode(): Promise<void> {
     const { displayName, description, nodeMetadata } = this.options
-    await this.database.query('register node', 'select posthorn.register_node($1::text, $2::text, $3::text, $4::text, $5::jsonb)',
+    await this.database.call('register_node(text, text, text, text, jsonb)',
       [this.namespace, this.nodeId, displayName ?? null, description ?? null, nodeMetadata ? JSON.stringify(nodeMetadata) : null])
   }
 
@@ -337,7 +337,7 @@ export class Posthorn {
       await pause(heartbeatInterval, stop)
       if (stop.aborted) return
       try {
-        const known = await this.database.value('touch heartbeat', 'select posthorn.touch_node_heartbeat($1::text)', [this.nodeId])
+        const known = await this.database.value('touch_node_heartbeat(text)', [this.nodeId])
         if (known !== 't') {
           await this.registerNode()
           for (const group of this.groups.values()) if (group.hasHandlers) await group.recordHandlers()

@@ -98,14 +98,13 @@ export class Reader implements AsyncIterable<Event> {
     const { afterEvent, from } = this.options
     const { database, namespace } = this.c
     return (await (afterEvent === undefined
-      ? database.value('place a cursor', 'select posthorn.cursor_at($1::timestamptz)', [instantOf(from ?? 'beginning')])
-      : database.value('place a cursor', 'select posthorn.cursor_after($1::text, $2::bigint)', [namespace, afterEvent])))!
+      ? database.value('cursor_at(timestamptz)', [instantOf(from ?? 'beginning')])
+      : database.value('cursor_after(text, bigint)', [namespace, afterEvent])))!
   }
 
   private async next(cursor: string): Promise<{ events: { event: Event; cursor: string }[]; next: string; atEnd: boolean }> {
-    const rows = await this.c.database.query('read events', `
-      select ${eventColumns}, 0, null, event_cursor, next_cursor, at_end
-      from posthorn.read_log($1::text, $2::text, $3::int)`, [this.c.namespace, cursor, batchSize])
+    const rows = await this.c.database.call('read_log(text, text, int)', [this.c.namespace, cursor, batchSize], undefined,
+      `${eventColumns}, 0, null, event_cursor, next_cursor, at_end`)
     const last = rows.at(-1)!
     return {
       events: rows.filter((row) => row[0] !== null).map((row) => ({ event: new Event(row, 0, this.c.parse), cursor: row[10]! })),

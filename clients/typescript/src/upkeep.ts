@@ -38,14 +38,14 @@ export async function upkeep(database: Database, watch: Watch, log: Logger, stop
 /** Does what is due in one statement, or each part in its own if that takes too long: a slow part does not undo the others. */
 async function tend(database: Database): Promise<Tended> {
   try {
-    return JSON.parse((await database.value('tend', 'select posthorn.tend()', [], together)) ?? '{}')
+    return JSON.parse((await database.value('tend()', [], together)) ?? '{}')
   } catch (error) {
     if (!isDeadline(error)) throw error
   }
   const all: Required<Tended> = { errors: {}, wake_jobs: null }
-  for (const [part] of await database.query('tend', 'select unnest(posthorn.upkeep_parts())')) {
+  for (const [part] of await database.call('upkeep_parts()', [], together, 'unnest(upkeep_parts)')) {
     try {
-      const tended: Tended = JSON.parse((await database.value(`tend ${part}`, 'select posthorn.tend_part($1::text)', [part], alone)) ?? '{}')
+      const tended: Tended = JSON.parse((await database.value('tend_part(text)', [part], alone)) ?? '{}')
       Object.assign(all.errors, tended.errors)
       if (part === 'wake_jobs') all.wake_jobs = tended.wake_jobs
     } catch (error) {
@@ -62,7 +62,7 @@ async function wakeJobs(database: Database, watch: Watch, stop: AbortSignal): Pr
   try {
     for (let again = true; !stop.aborted;) {
       if (!again) await watch.await(news, together, stop)
-      const tended: Tended = JSON.parse((await database.value('tend', "select posthorn.tend_part('wake_jobs')", [], together)) ?? '{}')
+      const tended: Tended = JSON.parse((await database.value('tend_part(text)', ['wake_jobs'], together)) ?? '{}')
       if (tended.wake_jobs == null) return
       again = tended.wake_jobs === 'busy'
       await pause(wakePause, stop)

@@ -138,9 +138,8 @@ export class JobWorker implements Attempts {
         }
         try {
           const until = Date.now() + leaseFor
-          const rows = await this.c.database.query('claim jobs',
-            `select ${jobColumns} from posthorn.claim_jobs($1::text, $2::text, $3::text[], $4::int, $5::text::interval)`,
-            [namespace, node, tags, n, period(leaseFor)], leaseTime(leaseFor))
+          const rows = await this.c.database.call('claim_jobs(text, text, text[], int, interval)',
+            [namespace, node, tags, n, period(leaseFor)], leaseTime(leaseFor), jobColumns)
           this.taking.over()
           this.begin(rows.map((row) => new HeldJob(row, until, this)))
           if (rows.length < n) await this.c.watch.await(news, idlePoll, stop)
@@ -237,7 +236,7 @@ export class JobWorker implements Attempts {
     const took = (some: HeldJob[]) => some.map((job) => Math.round(job.took))
     const completed: Row[] = []
     if (plain.length > 0) {
-      completed.push(...await this.c.database.query('complete jobs', 'select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[])',
+      completed.push(...await this.c.database.call('complete_jobs(text, bigint[], int[], bigint[])',
         [this.c.node, ...fences(plain), took(plain)], this.limit))
     }
     if (others.length > 0) {
@@ -253,9 +252,8 @@ export class JobWorker implements Attempts {
   /** Completes a job that could not be completed with others: an earlier call whose answer was lost may have done so. */
   private async completeOne(job: HeldJob): Promise<void> {
     try {
-      await this.record([job], () => this.c.database.query('complete job',
-        'select from posthorn.complete_job($1::bigint, $2::text, $3::int, null, $4::bigint, $5::json)',
-        [job.id, this.c.node, job.attempt, Math.round(job.took), job.result ?? null], this.limit))
+      await this.record([job], () => this.c.database.call('complete_job(bigint, text, int, int, bigint, json)',
+        [job.id, this.c.node, job.attempt, null, Math.round(job.took), job.result ?? null], this.limit))
       this.forget([job])
     } catch (error) {
       if (error instanceof PosthornError && error.code === 'invalid' && job.result !== undefined) {
@@ -270,16 +268,16 @@ export class JobWorker implements Attempts {
     const stack = error instanceof Error && error.stack ? `\n\n${clip(error.stack)}` : ''
     const retryIn = error instanceof RetryAfter ? period(Math.min(error.milliseconds, longest)) : null
     await this.end(job, async () => {
-      const [row] = await this.c.database.query('fail job', `
-        select next_retry_at from posthorn.fail_job($1::bigint, $2::text, $3::text, $4::int, null, $5::bigint, $6::boolean, $7::text::interval)`,
-        [job.id, this.c.node, clip(messageOf(error)) + stack, job.attempt, Math.round(job.took), error instanceof Permanent, retryIn], this.limit)
+      const [row] = await this.c.database.call('fail_job(bigint, text, text, int, int, bigint, boolean, interval)',
+        [job.id, this.c.node, clip(messageOf(error)) + stack, job.attempt, null, Math.round(job.took), error instanceof Permanent, retryIn],
+        this.limit, 'next_retry_at')
       const last = row![0] === null
       this.failing.report(last, last ? 'a job failed for good' : 'a job failed and is tried again', { job: job.id, title: job.row[2], attempt: job.attempt, error })
     })
   }
 
   private snooze(job: HeldJob, request: Snooze): Promise<void> {
-    return this.end(job, () => this.c.database.query('snooze job', 'select from posthorn.snooze_job($1::bigint, $2::text, $3::text::interval, $4::int, $5::text)',
+    return this.end(job, () => this.c.database.call('snooze_job(bigint, text, interval, int, text)',
       [job.id, this.c.node, period(Math.min(request.milliseconds, longest)), job.attempt, clip(request.message)], this.limit))
   }
 
@@ -287,7 +285,7 @@ export class JobWorker implements Attempts {
   private async giveBack(jobs: HeldJob[]): Promise<void> {
     if (jobs.length === 0) return
     jobs.forEach((job) => (job.isEnding = true))
-    await this.record(jobs, () => this.c.database.query('release jobs', 'select posthorn.release_jobs($1::text, $2::bigint[], $3::int[], $4::text)',
+    await this.record(jobs, () => this.c.database.call('release_jobs(text, bigint[], int[], text)',
       [this.c.node, ...fences(jobs), 'the worker was told to stop'], this.limit))
       .catch((error: unknown) => this.c.log.warn('cannot give jobs back; their leases expire', { jobs: jobs.length, error }))
     this.forget(jobs)
@@ -361,8 +359,7 @@ export class JobWorker implements Attempts {
 
   private async extend(): Promise<void> {
     try {
-      await this.compare(this.kept, (jobs) => this.c.database.query('heartbeat jobs',
-        'select posthorn.heartbeat_jobs($1::text, $2::bigint[], $3::int[], $4::text::interval)', [this.c.node, ...fences(jobs), period(this.c.leaseFor)], this.limit))
+      await this.compare(this.kept, (jobs) => this.c.database.call('heartbeat_jobs(text, bigint[], int[], interval)', [this.c.node, ...fences(jobs), period(this.c.leaseFor)], this.limit))
       this.extending.over()
     } catch (error) {
       this.extending.report(error)
@@ -374,11 +371,11 @@ export class JobWorker implements Attempts {
     const now = performance.now()
     const long = this.kept.filter((job) => job.began > 0 && now - job.began >= checkEvery)
     try {
-      await this.compare(long, (jobs) => this.c.database.query('check jobs', 'select posthorn.held_jobs($1::text, $2::bigint[], $3::int[])',
+      await this.compare(long, (jobs) => this.c.database.call('held_jobs(text, bigint[], int[])',
         [this.c.node, ...fences(jobs)], 5000))
       for (const job of long) {
         if (job.isNoted || job.isEnding || now - job.began < noteAfter) continue
-        await this.c.database.query('start job', 'select from posthorn.start_job($1::bigint, $2::text, $3::int)', [job.id, this.c.node, job.attempt])
+        await this.c.database.call('start_job(bigint, text, int)', [job.id, this.c.node, job.attempt])
         job.isNoted = true
       }
     } catch { // heartbeats report it
@@ -414,7 +411,7 @@ export class JobWorker implements Attempts {
   }
 
   async progress(job: HeldJob, text: string): Promise<void> {
-    await this.report(job, () => this.c.database.query('progress', 'select posthorn.heartbeat_job($1::bigint, $2::text, $3::int, $4::text::interval, $5::json)',
+    await this.report(job, () => this.c.database.call('heartbeat_job(bigint, text, int, interval, json)',
       [job.id, this.c.node, job.attempt, period(this.c.leaseFor), text], this.limit))
   }
 
@@ -432,7 +429,7 @@ export class JobWorker implements Attempts {
   }
 
   async saveStep(job: HeldJob, name: string, text: string): Promise<void> {
-    await this.report(job, () => this.c.database.query('save step', saveStepSQL, [job.id, this.c.node, name, text, job.attempt], this.limit))
+    await this.report(job, () => this.c.database.call('save_step(bigint, text, text, json, int)', [job.id, this.c.node, name, text, job.attempt], this.limit))
   }
 
   async inTransaction(job: HeldJob, name: string, run: (tx: ClientBase) => Promise<string>): Promise<string> {
@@ -451,7 +448,7 @@ export class JobWorker implements Attempts {
 
   async sleep(job: HeldJob, name: string, milliseconds: number): Promise<void> {
     const until = await this.report(job, async () => {
-      const [row] = await this.c.database.query('sleep', 'select posthorn.sleep_job($1::bigint, $2::text, $3::text, $4::text::interval, $5::int)',
+      const [row] = await this.c.database.call('sleep_job(bigint, text, text, interval, int)',
         [job.id, this.c.node, name, period(Math.min(milliseconds, longest)), job.attempt], this.limit)
       job.isAsleep = row![0] !== null
       return row![0]
@@ -461,10 +458,9 @@ export class JobWorker implements Attempts {
 
   async await(job: HeldJob, name: string, type: string, key: string, timeout: number): Promise<Event | undefined> {
     const row = await this.report(job, async () => {
-      const [came] = await this.c.database.query('await event', `
-        select ${eventColumns}, 0, null, timed_out, waits_until
-        from posthorn.await_event($1::bigint, $2::text, $3::text, $4::text, $5::text, $6::text::interval, $7::int)`,
-        [job.id, this.c.node, name, type, key, period(Math.min(timeout, longest)), job.attempt], this.limit)
+      const [came] = await this.c.database.call('await_event(bigint, text, text, text, text, interval, int)',
+        [job.id, this.c.node, name, type, key, period(Math.min(timeout, longest)), job.attempt], this.limit,
+        `${eventColumns}, 0, null, timed_out, waits_until`)
       job.isAsleep = came![11] !== null
       return came!
     })

@@ -102,7 +102,7 @@ test('run waits for answers', async (t) => {
   const ph = await open(t)
   const g = ph.group('g', { start: 'beginning' })
   await ph.publish(ph.pool, { type: 'x' })
-  const { stop } = run(t, ph)
+  const { stop } = run(ph)
   const [d] = await g.fetch(1)
   const answered = gate()
   let stopped = false

@@ -59,10 +59,10 @@ test('a client goes on when its connections break', async (t) => {
   const space = await namespace()
   const table = await effects(t)
   const ph = await open(t, { namespace: space, applicationName: space })
-  ph.group('g', { start: 'beginning', leaseFor: 2000, delays: [1, 1, 1, 1, 1, 1] }).handleTx('h', '>', (tx, e) => tx.query(`insert into ${table} (event) values ($1)`, [e.id]))
+  ph.group('g', { start: 'beginning', leaseFor: 2000, delays: [1], attempts: 100 }).handleTx('h', '>', (tx, e) => tx.query(`insert into ${table} (event) values ($1)`, [e.id]))
   const done = new Set<bigint>()
   ph.work([], { leaseFor: 2000 }, (job) => done.add(job.id))
-  run(t, ph)
+  run(ph)
   const other = await open(t, { namespace: space })
   const ids: bigint[] = []
   const jobs: bigint[] = []
@@ -86,7 +86,7 @@ test('a client goes on when the database falls silent and answers again', async 
   const ph = await open(t, { databaseUrl: proxy.url(), namespace: space })
   const seen: string[] = []
   ph.group('g', { start: 'beginning', leaseFor: 3000 }).handle('h', '>', (e) => seen.push(e.type))
-  run(t, ph)
+  run(ph)
   const other = await open(t, { namespace: space })
   await other.publish(other.pool, { type: 'before' })
   await until('the first one comes', () => seen.length === 1)
@@ -107,7 +107,7 @@ test('a client connects to the next host when one does not answer', async (t) =>
     await tx.query('select 1')
     seen.push(e.type)
   })
-  run(t, ph)
+  run(ph)
   const other = await open(t, { namespace: space })
   await other.publish(other.pool, { type: 'before' })
   await until('the first one comes', () => seen.length === 1)
@@ -127,7 +127,7 @@ test('a transaction on a silent connection is given up', async (t) => {
     await tx.query(`insert into ${table} (event) values ($1)`, [e.id]) // the first one gets no answer
   })
   await ph.publish(ph.pool, { type: 'x' })
-  run(t, ph)
+  run(ph)
   const { connections } = proxy
   await until('the client has tried to connect', () => calls === 1 && proxy.connections > connections + 5)
   proxy.speak()
@@ -143,7 +143,7 @@ test('a server that is not there at first is awaited by run', async (t) => {
   await other.publish(other.pool, { type: 'x' })
   proxy.silence()
   const { connections } = proxy
-  run(t, ph)
+  run(ph)
   await until('it has tried', () => proxy.connections > connections)
   proxy.speak()
   await until('it comes', () => seen === 1)

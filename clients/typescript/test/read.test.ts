@@ -70,7 +70,7 @@ test('a schedule publishes events and enqueues jobs', async (t) => {
   await assert.rejects(ph.schedule(ph.pool, { name: 'x', type: 'x' }), { code: 'invalid' })
   const ticks: Event[] = []
   ph.group('g', { start: 'beginning' }).handle('h', 'tick', (e) => ticks.push(e))
-  run(t, ph)
+  run(ph)
   await until('it ticks', () => ticks.length === 1)
   assert.deepEqual([ticks[0]!.payload, ticks[0]!.key, ticks[0]!.metadata['producer']], [{ n: 1 }, 'k', 'scheduler'])
   await until('a job comes', async () =>

@@ -23,7 +23,7 @@ test('a trace goes from the publisher to the handler, and on', async (t) => {
       span.end()
     })
   })
-  run(t, ph)
+  run(ph)
   const id = await tracer.startActiveSpan('request', async (span) => {
     try {
       return await ph.publish(ph.pool, { type: 'order.placed', payload: { n: 1 } })
@@ -68,7 +68,7 @@ test('the span of a batch has links to its events, and a failure is marked', asy
     throw new Error('no')
   })
   const ids = await ph.publish(ph.pool, [{ type: 'a' }, { type: 'b' }])
-  run(t, ph)
+  run(ph)
   await until('the span has ended', () => spans(ph.namespace, 'process default').length === 1)
   const [span] = spans(ph.namespace, 'process default')
   assert.deepEqual(span!.links.map((l) => l.attributes!['messaging.message.id']), ids.map(String))
@@ -83,7 +83,7 @@ test('jobs continue the trace that enqueued them', async (t) => {
     if (job.attempt === 1) throw new Snooze(1)
   })
   await ph.enqueue(ph.pool, { title: 'Send mail', tags: ['a'] })
-  run(t, ph)
+  run(ph)
   await until('the spans have ended', () => spans(ph.namespace, 'process jobs').length === 2)
   const [first, second] = spans(ph.namespace, 'process jobs')
   const [enqueued] = spans(ph.namespace, 'enqueue')

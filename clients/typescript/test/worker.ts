@@ -19,7 +19,7 @@ const note = (db: { query: any }, event: bigint, text: string) => db.query(`inse
 
 const roles: Record<string, () => void> = {
   // Notes each event in its transaction.
-  effects: () => ph.group('effects', { start: 'beginning', leaseFor: 1000, delays: [1] }).handleTx('h', '>', async (tx, e) => {
+  effects: () => ph.group('effects', { start: 'beginning', leaseFor: 1000, delays: [1], attempts: 100 }).handleTx('h', '>', async (tx, e) => {
     await note(tx, e.id, 'done')
     say(String(e.id))
   }),
@@ -60,7 +60,7 @@ const roles: Record<string, () => void> = {
   },
   // Notes the key of each event in its transaction.
   keys: () => {
-    ph.group('effects', { start: 'beginning', leaseFor: 2000, delays: [1, 1, 1, 1, 1, 1, 1, 1] }).handleTx('h', '>', async (tx, e) => {
+    ph.group('effects', { start: 'beginning', leaseFor: 2000, delays: [1], attempts: 100 }).handleTx('h', '>', async (tx, e) => {
       await note(tx, e.id, e.key)
       handled++
       say(`event ${e.key}`)

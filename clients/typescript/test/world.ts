@@ -35,12 +35,17 @@ export async function open(t: TestContext, options: Partial<Options> = {}): Prom
   const logger = { info: () => undefined, warn: () => undefined, error: () => undefined }
   const given = { namespace: options.namespace ?? (await namespace()), logger, ...options }
   const client = await Posthorn.open(given.pool ? given : { databaseUrl, ...given })
-  t.after(() => client.close())
+  t.after(async () => {
+    await stops.get(client)?.()
+    await client.close()
+  })
   return client
 }
 
+const stops = new WeakMap<Posthorn, () => Promise<void>>()
+
 /** Runs a client until `stop` is called or the test ends. */
-export function run(t: TestContext, client: Posthorn): { stop: () => Promise<void> } {
+export function run(client: Posthorn): { stop: () => Promise<void> } {
   const signal = new AbortController()
   const running = client.run(signal.signal)
   running.catch(() => undefined)
@@ -48,7 +53,7 @@ export function run(t: TestContext, client: Posthorn): { stop: () => Promise<voi
     signal.abort()
     return running
   }
-  t.after(stop)
+  stops.set(client, stop)
   return { stop }
 }
 

@@ -1,0 +1,137 @@
+import type pg from 'pg'
+import { type Database, period, queryTexts, type Row } from './database.js'
+import type { Trouble } from './log.js'
+import { Bell, pause, sharedController, troubleWait } from './wait.js'
+
+/** A kind of news: events were published, or jobs became ready. */
+export type News = 'events' | 'jobs'
+
+// After a transaction has written events or jobs, the watch asks all the time for a while, since it may not have
+// committed; then the pauses double up to maxPause. Each question lets the server look every millisecond for serverWait.
+const minPause = 2
+const maxPause = 50
+const serverWait = 10
+const activeFor = 1000
+const notifyInterval = 500 // shorter than activeFor, so that listeners stay active
+const pollTime = 5000
+
+/** Rings bells when there may be news. While all of them have rung and nobody has come, it does not ask the database. */
+export class Watch {
+  private readonly bells = new Map<Bell, News>()
+  private readonly stop = sharedController()
+  private running: Promise<void> | undefined
+  private readonly read = new Bell()
+  private notifying = false
+  private notifyAgain = false
+
+  constructor(private readonly database: Database, private readonly trouble: Trouble) {}
+
+  /** Adds a bell for a kind of news. It has rung already, because there may be news from before. */
+  subscribe(kind: News): Bell {
+    const bell = new Bell(true)
+    this.bells.set(bell, kind)
+    this.running ??= this.run()
+    this.read.ring()
+    return bell
+  }
+
+  unsubscribe(bell: Bell): void {
+    this.bells.delete(bell)
+  }
+
+  /** Waits for news on a bell, or until a time has passed. */
+  async await(bell: Bell, milliseconds: number, signal?: AbortSignal): Promise<void> {
+    const waited = bell.wait(milliseconds, signal)
+    this.read.ring()
+    await waited
+  }
+
+  /** Rings the bells of this process, and notifies other processes: one notification stands for many events. */
+  announce(kind: News): void {
+    this.ring(kind)
+    this.notifyAgain = true
+    if (!this.notifying && !this.stop.signal.aborted) void this.notify()
+  }
+
+  async close(): Promise<void> {
+    this.stop.abort()
+    await this.running
+  }
+
+  private ring(kind: News): void {
+    for (const [bell, wanted] of this.bells) {
+      if (wanted === kind) bell.ring()
+    }
+  }
+
+  private async notify(): Promise<void> {
+    this.notifying = true
+    while (this.notifyAgain && !this.stop.signal.aborted) {
+      this.notifyAgain = false
+      // It does not wait for the disk. One that is lost only delays others.
+      await this.database.query('notify', "select set_config('synchronous_commit', 'off', true), pg_notify('posthorn', '')", [], pollTime)
+        .catch(() => undefined)
+      await pause(notifyInterval, this.stop.signal)
+    }
+    this.notifying = false
+  }
+
+  private async run(): Promise<void> {
+    while (!this.stop.signal.aborted) {
+      try {
+        await this.watch()
+      } catch (error) {
+        if (this.stop.signal.aborted) return
+        this.trouble.report(error) // workers look for work by themselves meanwhile
+        await pause(troubleWait, this.stop.signal)
+      }
+    }
+  }
+
+  private async watch(): Promise<void> {
+    const client = await this.database.connect()
+    try {
+      const [row] = await queryTexts(client, 'select pg_backend_pid()', [], pollTime)
+      // Poolers return ids of their own, and have no LISTEN.
+      const direct = Number(row![0]) === (client as unknown as { processID: number }).processID
+      if (direct) await client.query({ text: 'listen posthorn', query_timeout: pollTime } as pg.QueryConfig)
+      await this.poll(client, direct)
+    } finally {
+      await client.end()
+    }
+  }
+
+  private async poll(client: pg.Client, direct: boolean): Promise<void> {
+    const notified = new Bell()
+    client.on('notification', () => notified.ring())
+    let state: Row = [null, null, null]
+    let drawn: string | null = null
+    let active = 0
+    let wait = minPause
+    while (!this.stop.signal.aborted) {
+      while (this.allHaveRung() && !this.stop.signal.aborted) await this.read.wait(undefined, this.stop.signal)
+      const onServer = direct && wait === minPause ? serverWait : 0
+      const hasNotice = notified.hasRung
+      if (onServer === 0 || hasNotice) await notified.wait(wait, this.stop.signal)
+      const [row] = await queryTexts(client, `
+        select seen::text, writers::text, job_news, events, jobs, drawn
+        from posthorn.await_news($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::text::interval)`,
+        [...state, period(onServer)], pollTime)
+      this.trouble.over()
+      const [seen, writers, jobNews, events, jobs, last] = row as [string, string, string, string, string, string]
+      if (hasNotice || last !== drawn || jobNews !== state[2]) active = performance.now()
+      state = [seen, writers, jobNews]
+      drawn = last
+      wait = performance.now() - active < activeFor ? minPause : Math.min(2 * wait, maxPause)
+      if (events === 't' || hasNotice) this.ring('events')
+      if (jobs === 't' || hasNotice) this.ring('jobs')
+    }
+  }
+
+  private allHaveRung(): boolean {
+    for (const bell of this.bells.keys()) {
+      if (!bell.hasRung) return false
+    }
+    return true
+  }
+}

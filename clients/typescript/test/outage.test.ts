@@ -1,0 +1,150 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import net from 'node:net'
+import test, { type TestContext } from 'node:test'
+import { databaseUrl, effects, namespace, open, run, sql, until } from './world.js'
+
+/** Forwards connections to the database, and can stop that without closing them. */
+class Proxy {
+  private readonly sockets = new Set<net.Socket>()
+  private isSilent = false
+  connections = 0
+
+  private constructor(private readonly server: net.Server) {}
+
+  static async start(t: TestContext): Promise<Proxy> {
+    const { hostname, port } = new URL(databaseUrl)
+    const server = net.createServer((client) => {
+      proxy.connections++
+      const upstream = net.connect(Number(port || 5432), hostname)
+      for (const [from, to] of [[client, upstream], [upstream, client]] as const) {
+        proxy.sockets.add(from)
+        from.on('data', (data) => proxy.isSilent || to.write(data))
+        from.on('error', () => undefined)
+        from.on('close', () => {
+          proxy.sockets.delete(from)
+          if (!proxy.isSilent || from === client) to.destroy()
+        })
+      }
+    })
+    const proxy = new Proxy(server)
+    await once(server.listen(0, '127.0.0.1'), 'listening')
+    t.after(() => {
+      server.close()
+      proxy.sockets.forEach((socket) => socket.destroy())
+    })
+    return proxy
+  }
+
+  get address(): string {
+    return `127.0.0.1:${(this.server.address() as net.AddressInfo).port}`
+  }
+
+  /** The URL of the database through the proxy, and behind it other hosts. */
+  url(...others: string[]): string {
+    const url = new URL(databaseUrl)
+    return databaseUrl.replace(url.host, [this.address, ...others].join(','))
+  }
+
+  silence(): void {
+    this.isSilent = true
+  }
+
+  speak(): void {
+    this.isSilent = false
+  }
+}
+
+test('a client goes on when its connections break', async (t) => {
+  const space = await namespace()
+  const table = await effects(t)
+  const ph = await open(t, { namespace: space, applicationName: space })
+  ph.group('g', { start: 'beginning', leaseFor: 2000, delays: [1], attempts: 100 }).handleTx('h', '>', (tx, e) => tx.query(`insert into ${table} (event) values ($1)`, [e.id]))
+  const done = new Set<bigint>()
+  ph.work([], { leaseFor: 2000 }, (job) => done.add(job.id))
+  run(ph)
+  const other = await open(t, { namespace: space })
+  const ids: bigint[] = []
+  const jobs: bigint[] = []
+  for (let round = 0; round < 4; round++) {
+    for (let i = 0; i < 20; i++) {
+      ids.push(...await other.publish(other.pool, Array.from({ length: 10 }, () => ({ type: 'x' }))))
+      jobs.push(await other.enqueue(other.pool, { title: 'x' }))
+    }
+    await until('some are handled', async () => (await sql(`select from ${table}`)).length > 150 * round)
+    await sql('select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1', [space])
+  }
+  await until('all are handled', async () => (await sql(`select from ${table}`)).length >= ids.length)
+  assert.deepEqual((await sql(`select event from ${table} order by event`)).map((row) => BigInt(row.event)), ids)
+  await until('all jobs are completed', async () => (await Promise.all(jobs.map((id) => other.admin.job(id)))).every((job) => job.status === 'COMPLETED'))
+  assert.deepEqual([...done].sort(), jobs.sort())
+})
+
+test('a client goes on when the database falls silent and answers again', async (t) => {
+  const proxy = await Proxy.start(t)
+  const space = await namespace()
+  const ph = await open(t, { databaseUrl: proxy.url(), namespace: space })
+  const seen: string[] = []
+  ph.group('g', { start: 'beginning', leaseFor: 3000 }).handle('h', '>', (e) => seen.push(e.type))
+  run(ph)
+  const other = await open(t, { namespace: space })
+  await other.publish(other.pool, { type: 'before' })
+  await until('the first one comes', () => seen.length === 1)
+  proxy.silence()
+  await other.publish(other.pool, { type: 'after' })
+  const { connections } = proxy
+  await until('the client has connected anew', () => proxy.connections > connections + 1)
+  proxy.speak()
+  await until('the other one comes', () => seen.includes('after'))
+})
+
+test('a client connects to the next host when one does not answer', async (t) => {
+  const proxy = await Proxy.start(t)
+  const space = await namespace()
+  const ph = await open(t, { databaseUrl: proxy.url(new URL(databaseUrl).host), namespace: space })
+  const seen: string[] = []
+  ph.group('g', { start: 'beginning', leaseFor: 3000 }).handleTx('h', '>', async (tx, e) => {
+    await tx.query('select 1')
+    seen.push(e.type)
+  })
+  run(ph)
+  const other = await open(t, { namespace: space })
+  await other.publish(other.pool, { type: 'before' })
+  await until('the first one comes', () => seen.length === 1)
+  proxy.silence()
+  await other.publish(other.pool, { type: 'after' })
+  await until('the other one comes', () => seen.includes('after'))
+})
+
+test('a transaction on a silent connection is given up', async (t) => {
+  const proxy = await Proxy.start(t)
+  const space = await namespace()
+  const table = await effects(t)
+  const ph = await open(t, { databaseUrl: proxy.url(), namespace: space })
+  let calls = 0
+  ph.group('g', { start: 'beginning', leaseFor: 3000, delays: [1, 1, 1] }).handleTx('h', '>', async (tx, e) => {
+    if (++calls === 1) proxy.silence()
+    await tx.query(`insert into ${table} (event) values ($1)`, [e.id]) // the first one gets no answer
+  })
+  await ph.publish(ph.pool, { type: 'x' })
+  run(ph)
+  const { connections } = proxy
+  await until('the client has tried to connect', () => calls === 1 && proxy.connections > connections + 5)
+  proxy.speak()
+  await until('it is noted', async () => (await sql(`select from ${table}`)).length === 1)
+})
+
+test('a server that is not there at first is awaited by run', async (t) => {
+  const proxy = await Proxy.start(t)
+  const ph = await open(t, { databaseUrl: proxy.url() })
+  let seen = 0
+  ph.group('g', { start: 'beginning' }).handle('h', '>', () => seen++)
+  const other = await open(t, { namespace: ph.namespace })
+  await other.publish(other.pool, { type: 'x' })
+  proxy.silence()
+  const { connections } = proxy
+  run(ph)
+  await until('it has tried', () => proxy.connections > connections)
+  proxy.speak()
+  await until('it comes', () => seen === 1)
+})

@@ -1,0 +1,90 @@
+// A process of the tests that kill processes or servers: node worker.js ROLE NAMESPACE TABLE. It tells its parent how far
+// it is, and ends with it.
+import { context, trace } from '@opentelemetry/api'
+import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
+import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base'
+import { Posthorn } from '../src/index.js'
+import { databaseUrl } from './world.js'
+
+const [role, namespace, table] = process.argv.slice(2) as [string, string, string]
+const ph = await Posthorn.open({ databaseUrl, namespace })
+const stop = new AbortController()
+process.on('SIGTERM', () => stop.abort())
+process.on('disconnect', () => process.exit(1))
+if (!process.send) process.stdin.resume().on('end', () => stop.abort()) // a test in Go
+let handled = 0
+const say = (text: string) => (process.send ? process.send(text) : console.log(text))
+
+const note = (db: { query: any }, event: bigint, text: string) => db.query(`insert into ${table} (event, note) values ($1, $2)`, [event, text])
+
+const roles: Record<string, () => void> = {
+  // Notes each event in its transaction.
+  effects: () => ph.group('effects', { start: 'beginning', leaseFor: 1000, delays: [1], attempts: 100 }).handleTx('h', '>', async (tx, e) => {
+    await note(tx, e.id, 'done')
+    say(String(e.id))
+  }),
+  // Takes an event, and never returns.
+  hang: () => ph.group('hang', { start: 'beginning', leaseFor: 1000 }).handle('h', '>', (e) => new Promise(() => say(String(e.id)))),
+  // A job of steps. It hangs where its payload says, in its first attempt.
+  steps: () => ph.work(['steps'], { leaseFor: 1000 }, async (job) => {
+    const hang = async (point: string) => {
+      say(point)
+      if (job.payload.hang === point && job.attempt === 1) await new Promise(() => undefined)
+    }
+    await hang('begin')
+    const charge = await job.step('charge', async () => {
+      await note(ph.pool, job.id, 'charge')
+      return { charge: 7 }
+    })
+    await hang('charged')
+    await job.stepTx('book', (tx) => note(tx, job.id, `book ${charge.charge}`))
+    await hang('booked')
+    job.setResult('shipped')
+  }),
+  // A job that is completed in its transaction.
+  complete: () => ph.work(['complete'], { leaseFor: 1000 }, async (job) => {
+    const tx = await ph.pool.connect()
+    await tx.query('begin')
+    await note(tx, job.id, 'done')
+    await job.complete(tx)
+    say('completed')
+    if (job.attempt === 1) await new Promise(() => undefined)
+    await tx.query('commit')
+    tx.release()
+  }),
+  // Answers each event that a Go program publishes, within a trace.
+  trace: () => {
+    context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
+    trace.setGlobalTracerProvider(new BasicTracerProvider())
+    ph.group('answers', { start: 'beginning' }).handleTx('h', 'question', (tx, e) => ph.publish(tx, { type: 'answer', key: e.key }))
+  },
+  // Notes the key of each event in its transaction.
+  keys: () => {
+    ph.group('effects', { start: 'beginning', leaseFor: 2000, delays: [1], attempts: 100 }).handleTx('h', '>', async (tx, e) => {
+      await note(tx, e.id, e.key)
+      handled++
+      say(`event ${e.key}`)
+    })
+    ph.work([], { leaseFor: 2000 }, (job) => say(`job ${job.title}`))
+  },
+  // Does that, and publishes and enqueues while little waits.
+  restart: () => {
+    roles['keys']!()
+    void (async () => {
+      for (let n = 0; !stop.signal.aborted;) {
+        try {
+          if (5 * n > handled + 50) throw new Error('enough waits')
+          await ph.publish(ph.pool, Array.from({ length: 5 }, (_, i) => ({ type: 'x', key: `${n} ${i}`, dedupKey: `${n} ${i}` })))
+          await ph.enqueue(ph.pool, { title: `${n}`, uniqueKey: `${n}`, uniqueFor: 3600_000 })
+          n++
+        } catch { // or the server is down: this may have been published or not
+          await new Promise((resolve) => setTimeout(resolve, 20))
+        }
+      }
+    })()
+  },
+}
+roles[role]!()
+await ph.run(stop.signal)
+await ph.close()
+process.exit(0)

@@ -1,0 +1,253 @@
+// Package typescript_test runs the tests of the client for Node, and those that need another
+// program: a server that is killed, and a client in Go.
+package typescript_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testpg"
+	"github.com/posthorn/posthorn/localpg"
+	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/schema"
+)
+
+func TestMain(m *testing.M) { posthorntest.Main(m) }
+
+// needNode skips the test if there is no Node, and builds the client.
+func needNode(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("npm is missing: install Node.js with npm")
+	}
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// build installs the packages that the client needs, unless they are there, with the checksums of
+// package-lock.json and without their scripts, and compiles the client.
+var build = sync.OnceValue(func() error {
+	wanted, err := os.Stat("package-lock.json")
+	if err != nil {
+		return err
+	}
+	installed, err := os.Stat("node_modules/.package-lock.json")
+	if err != nil || installed.ModTime().Before(wanted.ModTime()) {
+		if err := npm("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"); err != nil {
+			return err
+		}
+	}
+	return npm("run", "--silent", "build")
+})
+
+func npm(args ...string) error {
+	if out, err := exec.Command("npm", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("npm %s: %w\n%s", args[0], err, out)
+	}
+	return nil
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	cmd := exec.CommandContext(t.Context(), "npm", "test", "--silent")
+	cmd.Env = append(os.Environ(), "POSTHORN_DATABASE_URL="+posthorntest.Database(t))
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A trace goes from a publisher in Go to a handler in TypeScript, and back.
+func TestTraceGoesThroughBothLanguages(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	spans := tracetest.NewSpanRecorder()
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	url := posthorntest.Database(t)
+	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: url, TracerProvider: tracers})
+	answered := make(chan trace.SpanContext, 1)
+	ph.Group("questions", posthorn.GroupConfig{Start: posthorn.Beginning}).Handle("h", "answer", func(ctx context.Context, _ posthorn.Event) error {
+		answered <- trace.SpanContextFromContext(ctx)
+		return nil
+	})
+	posthorntest.Run(t, ph)
+	startWorker(t, url, "trace")
+
+	ctx, request := tracers.Tracer("test").Start(t.Context(), "request")
+	if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "question", Key: "7"}); err != nil {
+		t.Fatal(err)
+	}
+	request.End()
+	got := await.Value(t, "the answer", answered)
+	if got.TraceID() != request.SpanContext().TraceID() {
+		t.Errorf("the handler of the answer is in trace %v, want %v", got.TraceID(), request.SpanContext().TraceID())
+	}
+	await.True(t, "the span of the handler has ended", func() bool {
+		for _, span := range spans.Ended() {
+			if span.SpanContext().SpanID() != got.SpanID() {
+				continue
+			}
+			links := span.Links()
+			if len(links) == 0 || links[0].SpanContext.SpanID() != span.Parent().SpanID() || !span.Parent().IsRemote() {
+				t.Errorf("the span of the handler has links %v and parent %v", links, span.Parent())
+			}
+			return true
+		}
+		return false
+	})
+}
+
+// The client goes on when Postgres is killed and starts again. Each event has its effect once.
+func TestClientOutlivesCrashesOfPostgres(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	config := testpg.Config(testdir.New(t, "typescript-").Path, testpg.BinDir(), map[string]string{"fsync": "off", "shared_buffers": "32MB"})
+	config.Port = testdir.FreePort(t)
+	server := startServer(t, config)
+	conn := connect(t, server.URL())
+	if _, err := schema.Migrate(t.Context(), conn, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "create table effects (event bigint, note text)"); err != nil {
+		t.Fatal(err)
+	}
+	worker := startWorker(t, server.URL(), "restart")
+	for range await.Kills(2) {
+		worker.await("event", 50)
+		worker.await("job", 5)
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		server = startServer(t, config)
+	}
+	worker.await("event", 50)
+	worker.await("job", 5)
+	worker.stop()
+
+	conn = connect(t, server.URL())
+	var events, effects, different int
+	startWorker(t, server.URL(), "keys") // for the events that were in work when the first one stopped
+	await.True(t, "all events are handled", func() bool {
+		err := conn.QueryRow(t.Context(), `
+			select (select count(*) from posthorn.events), count(*), count(distinct note) from effects`).Scan(&events, &effects, &different)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return effects >= events
+	})
+	if effects != events || different != events {
+		t.Errorf("%d events have %d effects, %d of them different", events, effects, different)
+	}
+}
+
+// The client works through a pooler that gives each transaction another connection.
+func TestClientThroughPooler(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	url := posthorntest.Database(t)
+	pooled := testpg.Pooler(t, url)
+	conn := connect(t, url)
+	if _, err := conn.Exec(t.Context(), "create table effects (event bigint, note text)"); err != nil {
+		t.Fatal(err)
+	}
+	worker := startWorker(t, pooled, "restart")
+	worker.await("event", 100)
+	worker.await("job", 5)
+	worker.stop()
+}
+
+func startServer(t *testing.T, config localpg.Config) *localpg.Server {
+	t.Helper()
+	server, err := localpg.Start(await.Context(t), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() }) // it may have been killed
+	return server
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// worker is a process of test/worker.ts.
+type worker struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.Closer
+	lines chan string // closed when the process has ended
+}
+
+func startWorker(t *testing.T, url, role string) *worker {
+	t.Helper()
+	cmd := exec.Command("node", "--enable-source-maps", "dist/test/worker.js", role, "default", "effects")
+	cmd.Env = append(os.Environ(), "POSTHORN_DATABASE_URL="+url)
+	cmd.Stderr = t.Output()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{t: t, cmd: cmd, in: in, lines: make(chan string, 100_000)}
+	go func() {
+		defer close(w.lines)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			w.lines <- lines.Text()
+		}
+	}()
+	t.Cleanup(w.stop)
+	return w
+}
+
+// await waits for n lines that begin with a word.
+func (w *worker) await(word string, n int) {
+	w.t.Helper()
+	for n > 0 {
+		if strings.HasPrefix(await.Value(w.t, "line of the worker: "+word, w.lines), word) {
+			n--
+		}
+	}
+}
+
+// stop lets the process drain, and waits for its end.
+func (w *worker) stop() {
+	if w.cmd == nil {
+		return
+	}
+	_ = w.in.Close()
+	for range w.lines { // until it has ended
+	}
+	if err := w.cmd.Wait(); err != nil {
+		w.t.Errorf("the worker: %v", err)
+	}
+	w.cmd = nil
+}

@@ -230,23 +230,10 @@ export class JobWorker implements Attempts {
     this.completing = false
   }
 
-  private async completeTogether(jobs: HeldJob[]): Promise<Row[]> {
-    const plain = jobs.filter((job) => job.result === undefined)
-    const others = jobs.filter((job) => job.result !== undefined)
-    const took = (some: HeldJob[]) => some.map((job) => Math.round(job.took))
-    const completed: Row[] = []
-    if (plain.length > 0) {
-      completed.push(...await this.c.database.call('complete_jobs(text, bigint[], int[], bigint[])',
-        [this.c.node, ...fences(plain), took(plain)], this.limit))
-    }
-    if (others.length > 0) {
-      completed.push(...await this.c.database.query('complete jobs', `
-        select r.event_id
-        from unnest($2::bigint[], $3::int[], $4::bigint[], $5::json[]) d (job, attempt, execution_time_ms, result)
-        cross join lateral posthorn.complete_job(d.job, $1::text, d.attempt, null, d.execution_time_ms, d.result) r`,
-        [this.c.node, ...fences(others), took(others), others.map((job) => job.result)], this.limit))
-    }
-    return completed
+  private completeTogether(jobs: HeldJob[]): Promise<Row[]> {
+    const results = jobs.map((job) => job.result ?? null)
+    return this.c.database.call('complete_jobs(text, bigint[], int[], bigint[], json[])',
+      [this.c.node, ...fences(jobs), jobs.map((job) => Math.round(job.took)), results.some((result) => result !== null) ? results : null], this.limit)
   }
 
   /** Completes a job that could not be completed with others: an earlier call whose answer was lost may have done so. */

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,13 +12,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // container is a container as deploy/testdata/containers prints it.
 type container struct {
 	Args   []string
-	Env    []string
+	Env    map[string]string
 	Port   int
 	Probes []string
 	User   string
@@ -36,10 +39,9 @@ func TestManifests(t *testing.T) {
 			containers := containersOf(t, format, file)
 			database := posthorntest.EmptyDatabase(t)
 			command := func(name string, args ...string) *exec.Cmd {
-				if !slices.Contains(containers[name].Env, "DATABASE_URL") {
-					t.Fatalf("%s has no DATABASE_URL, but %v", name, containers[name].Env)
-				}
-				return withDatabase(exec.Command("posthorn", args...), database)
+				cmd := exec.Command("posthorn", args...)
+				cmd.Env = append(os.Environ(), containers[name].environment(t, database)...)
+				return cmd
 			}
 			migrates := containers["migrate"]
 			mustRun(t, command("migrate", migrates.Args...))
@@ -64,6 +66,30 @@ func TestManifests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// environment is the environment of a container that uses the database. The password
+// stands where the file has it.
+func (c container) environment(t *testing.T, database string) []string {
+	t.Helper()
+	given, found := c.Env["DATABASE_URL"]
+	if !found {
+		t.Fatalf("a container has no DATABASE_URL, but %v", c.Env)
+	}
+	if given == "" {
+		return []string{"DATABASE_URL=" + database}
+	}
+	address, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := address.User.Password()
+	address.User = url.User(address.User.Username())
+	environment := []string{"DATABASE_URL=" + address.String()}
+	if c.Env["PGPASSWORD"] != "" {
+		environment = append(environment, "PGPASSWORD="+password)
+	}
+	return environment
 }
 
 func containersOf(t *testing.T, format, file string) (containers map[string]container) {
@@ -95,14 +121,6 @@ func dockerfile(t *testing.T, instruction string) string {
 	return string(found[1])
 }
 
-func withDatabase(cmd *exec.Cmd, database string) *exec.Cmd {
-	if cmd.Env == nil {
-		cmd.Env = os.Environ()
-	}
-	cmd.Env = append(cmd.Env, "DATABASE_URL="+database)
-	return cmd
-}
-
 // mustRun returns the output of a command that succeeds.
 func mustRun(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
@@ -132,8 +150,15 @@ func onAnyPort(t *testing.T, args []string, port int) []string {
 // startsWithToken starts serve, which is refused until there is a token, and asks the probes.
 func startsWithToken(t *testing.T, command func(args ...string) *exec.Cmd, serve, probes []string) (p *process, token string) {
 	t.Helper()
-	if output, err := command(serve...).CombinedOutput(); err == nil || !strings.Contains(string(output), "there is no token yet") {
-		t.Errorf("without a token %v ends with %v, %s", serve, err, output)
+	refused, said, ended := command(serve...), &testworld.Buffer{}, make(chan error, 1)
+	refused.Stdout, refused.Stderr = said, said
+	if err := refused.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = refused.Process.Kill() })
+	go func() { ended <- refused.Wait() }()
+	if err := await.Value(t, "serve without a token ends", ended); err == nil || !strings.Contains(said.String(), "there is no token yet") {
+		t.Errorf("without a token %v ends with %v, %s", serve, err, said)
 	}
 	token = strings.TrimSpace(mustRun(t, command("tokens", "create", "first", "--scope", "all")))
 	p = start(t, command(serve...))

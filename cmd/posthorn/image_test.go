@@ -77,7 +77,7 @@ func writeCertificates(t *testing.T, to string, from ...string) {
 }
 
 // command runs the image's program as the image's user, who sees nothing but the image.
-func (i image) command(t *testing.T, args ...string) *exec.Cmd {
+func (i image) command(t *testing.T, database string, args ...string) *exec.Cmd {
 	t.Helper()
 	var user, group uint32
 	if _, err := fmt.Sscanf(i.config.User, "%d:%d", &user, &group); err != nil {
@@ -85,7 +85,7 @@ func (i image) command(t *testing.T, args ...string) *exec.Cmd {
 	}
 	program := append(slices.Clone(i.config.Entrypoint), args...)
 	cmd := exec.Command(program[0], program[1:]...)
-	cmd.Dir, cmd.Env = "/", slices.Clone(i.config.Env)
+	cmd.Dir, cmd.Env = "/", append(slices.Clone(i.config.Env), "DATABASE_URL="+database)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: i.root, Credential: &syscall.Credential{Uid: user, Gid: group}}
 	return cmd
 }
@@ -97,7 +97,7 @@ func TestImage(t *testing.T) {
 	files := testtls.New(t)
 	built := buildImage(t, files.Cert)
 	database := posthorntest.EmptyDatabase(t)
-	command := func(args ...string) *exec.Cmd { return withDatabase(built.command(t, args...), database) }
+	command := func(args ...string) *exec.Cmd { return built.command(t, database, args...) }
 	mustRun(t, command("migrate"))
 
 	ports := slices.Collect(maps.Keys(built.config.ExposedPorts))

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"maps"
 	"path/filepath"
-	"slices"
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
@@ -26,7 +24,12 @@ func compose(path string) (map[string]container, error) {
 		if service.Build == nil {
 			continue
 		}
-		c := container{Args: service.Command, Env: slices.Sorted(maps.Keys(service.Environment)), User: service.User}
+		c := container{Args: service.Command, Env: map[string]string{}, User: service.User}
+		for name, value := range service.Environment {
+			if value != nil {
+				c.Env[name] = *value
+			}
+		}
 		for _, port := range service.Ports {
 			c.Port = int32(port.Target)
 		}

@@ -129,9 +129,9 @@ func reaches(s core.Service, pod core.PodTemplateSpec) error {
 
 func addContainers(found map[string]container, pod core.PodSpec) {
 	for _, c := range pod.Containers {
-		one := container{Args: c.Args}
+		one := container{Args: c.Args, Env: map[string]string{}}
 		for _, env := range c.Env {
-			one.Env = append(one.Env, env.Name)
+			one.Env[env.Name] = env.Value
 		}
 		for _, port := range c.Ports {
 			one.Port = port.ContainerPort

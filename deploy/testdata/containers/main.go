@@ -13,11 +13,11 @@ import (
 // container is a container, in the words of neither format.
 type container struct {
 	Args   []string
-	Env    []string // names
-	Port   int32    // the only one; 0 without
-	Probes []string // such as :8080/healthz
-	User   string   // empty for that of the image
-	Grace  int64    // seconds after the signal; 0 for the default
+	Env    map[string]string // values are empty if they are secrets of the cluster
+	Port   int32             // the only one; 0 without
+	Probes []string          // such as :8080/healthz
+	User   string            // empty for that of the image
+	Grace  int64             // seconds after the signal; 0 for the default
 }
 
 func main() {

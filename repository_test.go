@@ -1,6 +1,7 @@
 package posthorn_test
 
 import (
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -106,6 +107,23 @@ func TestTheProgramCompilesQuickly(t *testing.T) {
 				t.Errorf("the program needs %s", path)
 			}
 		}
+	}
+}
+
+// go install with a version refuses modules whose go.mod would mean something else there than
+// in a clone.
+func TestGoInstallTakesTheModule(t *testing.T) {
+	t.Parallel()
+	output, err := exec.Command("go", "mod", "edit", "-json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var module struct{ Replace, Exclude []any }
+	if err := json.Unmarshal(output, &module); err != nil {
+		t.Fatal(err)
+	}
+	if len(module.Replace)+len(module.Exclude) > 0 {
+		t.Errorf("go.mod replaces %v and excludes %v", module.Replace, module.Exclude)
 	}
 }
 

@@ -35,7 +35,13 @@ type process struct {
 // startPosthorn runs serve or up on a free port, until the test ends.
 func startPosthorn(t *testing.T, database string, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command("posthorn", append(args, "--listen", "127.0.0.1:0", "--database-url", database)...), stderr: &testworld.Buffer{}, ended: make(chan struct{})}
+	return start(t, exec.Command("posthorn", append(args, "--listen", "127.0.0.1:0", "--database-url", database)...))
+}
+
+// start runs a command that serves HTTP, until the test ends.
+func start(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd, stderr: &testworld.Buffer{}, ended: make(chan struct{})}
 	p.Stderr = p.stderr
 	out, err := p.StdoutPipe()
 	if err != nil {

@@ -116,6 +116,9 @@ export class Consumer {
   private readonly live = new Set<Lease>()
   private runners = 0
   private readonly changed = new Bell()
+  private readonly helping = new Bell()
+  private hasEnded = false
+  private isFull = false // the last claim has returned as many events as it asked for
   private readonly breather = new Breather()
   private readonly failing: Failures
   private readonly taking: Trouble
@@ -143,12 +146,16 @@ export class Consumer {
   async run(stop: AbortSignal, work: AbortSignal): Promise<void> {
     this.work = work
     const hurry = () => this.live.forEach((lease) => lease.abort(stopping))
-    const wake = () => this.changed.ring()
+    const wake = () => this.signal()
     work.addEventListener('abort', hurry)
     stop.addEventListener('abort', wake)
+    const more = this.takeMore(stop)
     try {
       await this.takeLeases(stop)
     } finally {
+      this.hasEnded = true
+      this.helping.ring()
+      await more
       for (const lease of this.queue.filter((l) => l.next === 0)) {
         this.queue.splice(this.queue.indexOf(lease), 1)
         void this.giveBack(lease)
@@ -181,10 +188,10 @@ export class Consumer {
           continue
         }
         try {
-          const lease = await claim(this.c, this.sizer.size)
+          const found = await this.take(stop)
           this.taking.over()
-          if (lease) await this.begin(lease, stop)
-          else if (!this.c.isFiltered() || !(await this.hasUnread())) await this.c.watch.await(news, this.c.idlePoll, stop)
+          if (found) continue
+          if (!this.c.isFiltered() || !(await this.hasUnread())) await this.c.watch.await(news, this.c.idlePoll, stop)
         } catch (error) {
           if (error instanceof PosthornError && error.code === 'not_found') throw error
           if (isCollision(error)) continue
@@ -196,6 +203,32 @@ export class Consumer {
     } finally {
       this.c.watch.unsubscribe(news)
     }
+  }
+
+  /** Takes leases beside takeLeases while there are many events: the server claims one while this process reads another. */
+  private async takeMore(stop: AbortSignal): Promise<void> {
+    while (!this.hasEnded) {
+      if (this.isFull && !stop.aborted && this.sizer.quick && !this.isSequential && this.hasRoom) {
+        await this.take(stop).catch(() => (this.isFull = false)) // takeLeases meets the error, too
+      } else {
+        await this.helping.wait()
+      }
+    }
+  }
+
+  /** Takes a lease. Returns whether there were events. */
+  private async take(stop: AbortSignal): Promise<boolean> {
+    const { size } = this.sizer
+    const lease = await claim(this.c, size)
+    this.isFull = lease?.events.length === size
+    if (this.isFull) this.helping.ring()
+    if (lease) await this.begin(lease, stop)
+    return lease !== undefined
+  }
+
+  private signal(): void {
+    this.changed.ring()
+    this.helping.ring()
   }
 
   /** Whether the group has events at which it has not looked: few of them may match its subscriptions. */
@@ -258,12 +291,12 @@ export class Consumer {
       }
       lease.running--
       if (lease.isFinished) void this.conclude(lease)
-      else if (this.queue.length === 0) this.changed.ring()
+      else if (this.queue.length === 0) this.signal()
       const rest = this.breather.due()
       if (rest) await rest
     }
     this.runners--
-    this.changed.ring()
+    this.signal()
   }
 
   /** Handles the events of a lease in order, in batches for handlers that take them. */
@@ -481,7 +514,7 @@ export class Consumer {
     clearTimeout(lease.heartbeat)
     if (lease.isLost) this.c.log.warn('lease lost: others handle its events again', { group: this.c.group, lease: lease.id, events: lease.events.length })
     this.live.delete(lease)
-    this.changed.ring()
+    this.signal()
   }
 
   /**

@@ -80,6 +80,7 @@ export class Posthorn {
   private readonly components: Component[] = []
   private readonly fetched: FetchedLeases[] = []
   private startReady: (() => void) | undefined // while run runs
+  private running: { end: () => void; ended: Promise<void> } | undefined
   private isClosed = false
 
   private constructor(private readonly options: Options, private readonly telemetry: Telemetry, nodeId: string) {
@@ -211,6 +212,8 @@ export class Posthorn {
     if (this.startReady) throw new PosthornError('conflict', 'this client is running already')
     const [stop, work, serve] = [sharedController(), sharedController(), sharedController()]
     const end = () => stop.abort()
+    let ended!: () => void
+    this.running = { end, ended: new Promise((resolve) => (ended = resolve)) }
     signal?.addEventListener('abort', end)
     if (signal?.aborted) end()
     let draining: NodeJS.Timeout | undefined
@@ -249,14 +252,18 @@ export class Posthorn {
       await Promise.all(services) // a heartbeat after that would register the node again
       await this.database.call('remove_node(text, text)', [this.namespace, this.nodeId], lastWords)
         .catch((error: unknown) => this.log.warn('cannot remove this node; its leases expire', { error }))
+      this.running = undefined
+      ended()
     }
     if (failure) throw failure.error
   }
 
-  /** Gives back fetched events without an answer, and closes the connections that the client has opened. End run before. */
+  /** Ends run, gives back fetched events without an answer, and closes the connections that the client has opened. */
   async close(): Promise<void> {
     if (this.isClosed) return
     this.isClosed = true
+    this.running?.end()
+    await this.running?.ended
     await Promise.all(this.fetched.map((leases) => leases.close()))
     await this.watch.close()
     await this.database.close()

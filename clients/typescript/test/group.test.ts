@@ -272,6 +272,27 @@ test('a client that stops waits for its handlers, and gives back what has not be
   assert.equal(seen[2], 'b three 1')
 })
 
+test('closing a client ends its run, which waits for handlers', async (t) => {
+  const ph = await open(t)
+  const begun = gate()
+  const finish = gate()
+  let done = false
+  ph.group('g', { start: 'beginning' }).handle('h', '>', async () => {
+    begun.open()
+    await finish.promise
+    done = true
+  })
+  await ph.publish(ph.pool, { type: 'x' })
+  const running = ph.run()
+  await begun.promise
+  const closing = ph.close()
+  finish.open()
+  await closing
+  assert.ok(done)
+  await running
+  assert.deepEqual(await deadlines(ph.namespace), [])
+})
+
 test('when the time to drain is over, the signal comes and the event goes back', async (t) => {
   const space = await namespace()
   const a = await open(t, { namespace: space, drainFor: 50 })

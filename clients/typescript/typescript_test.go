@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -53,8 +55,28 @@ var build = sync.OnceValue(func() error {
 			return err
 		}
 	}
+	if err := watchSources(); err != nil {
+		return err
+	}
 	return npm("run", "--silent", "build")
 })
+
+// watchSources looks at all sources, since go test keeps the result of a package whose files have not
+// changed, and does not know of the files that npm reads.
+func watchSources() error {
+	for _, root := range []string{"src", "test", "README.md", "package.json", "tsconfig.json"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				_, err = os.Stat(path)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func npm(args ...string) error {
 	if out, err := exec.Command("npm", args...).CombinedOutput(); err != nil {

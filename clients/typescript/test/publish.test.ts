@@ -73,7 +73,7 @@ test('jobs exist if and only if their transaction commits', async (t) => {
     { title: 'again', uniqueKey: 'u', uniqueFor: 60_000 },
   ])
   assert.equal(third, fourth)
-  const jobs = await sql('select id::text, title, tags, payload::text, priority, max_retries, run_at, description from posthorn.jobs where id = any ($1) order by id',
+  const jobs = await sql('select title, tags, payload::text, priority, max_retries, run_at, description from posthorn.jobs where id = any ($1) order by id',
     [[first, second, third].map(String)])
   assert.deepEqual(jobs.map((j) => [j.title, j.tags, j.payload, j.priority, j.max_retries, j.description]), [
     ['one', ['a', 'b'], '12345678901234567890', 3, 3, null], ['two', [], '{}', 0, 0, null], ['three', [], '{"x": "ü"}', 0, 3, 'long'],

@@ -146,6 +146,20 @@ func (p *process) drain() {
 	p.drained()
 }
 
+// drainHeld stops the process, and ends its holds until it has ended.
+func (p *process) drainHeld() {
+	p.t.Helper()
+	p.do(command{Do: "stop"})
+	await.True(p.t, "the process drains", func() bool {
+		_ = p.in.Encode(command{Do: "go"}) // it may have ended
+		for len(p.answers) > 0 {
+			<-p.answers
+		}
+		return len(p.heard("stopped", 0)) > 0
+	})
+	p.drained()
+}
+
 // drained waits for the end of a process that was told to stop.
 func (p *process) drained() {
 	p.t.Helper()

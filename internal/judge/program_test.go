@@ -236,8 +236,6 @@ func (p *program) act(ctx context.Context, c *call, a action, about report) (err
 		return posthorn.RetryAfter(ms(a.MS), errors.New("told to fail"))
 	case "snooze":
 		return posthorn.Snooze(ms(a.MS))
-	case "publish":
-		_, err = p.client.Publish(ctx, c.db(p), posthorn.Message{Type: a.Type, Key: c.key, Payload: c.payload})
 	default:
 		return p.actOnJob(ctx, c, a)
 	}

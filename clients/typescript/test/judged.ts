@@ -156,7 +156,6 @@ async function called(call: Call, actions: Action[] = []): Promise<void> {
       case 'permanent': throw new Permanent(new Error('told to fail for good'))
       case 'retry': throw new RetryAfter(a.ms, new Error('told to fail'))
       case 'snooze': throw new Snooze(a.ms)
-      case 'publish': return void await ph.publish(own ?? call.tx ?? ph.pool, { type: a.type, key: call.key, payload: raw(call.payload) })
       case 'begin':
         own = await ph.pool.connect()
         own.on('error', () => undefined) // its next statement fails

@@ -5,14 +5,10 @@ package typescript_test
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +19,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testnode"
 	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -31,64 +28,10 @@ import (
 
 func TestMain(m *testing.M) { posthorntest.Main(m) }
 
-// needNode skips the test if there is no Node, and builds the client.
-func needNode(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("npm is missing: install Node.js with npm")
-	}
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// build installs the packages that the client needs, unless they are there, with the checksums of
-// package-lock.json and without their scripts, and compiles the client.
-var build = sync.OnceValue(func() error {
-	wanted, err := os.Stat("package-lock.json")
-	if err != nil {
-		return err
-	}
-	installed, err := os.Stat("node_modules/.package-lock.json")
-	if err != nil || installed.ModTime().Before(wanted.ModTime()) {
-		if err := npm("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"); err != nil {
-			return err
-		}
-	}
-	if err := watchSources(); err != nil {
-		return err
-	}
-	return npm("run", "--silent", "build")
-})
-
-// watchSources looks at all sources, since go test keeps the result of a package whose files have not
-// changed, and does not know of the files that npm reads.
-func watchSources() error {
-	for _, root := range []string{"src", "test", "README.md", "package.json", "tsconfig.json"} {
-		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-			if err == nil {
-				_, err = os.Stat(path)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func npm(args ...string) error {
-	if out, err := exec.Command("npm", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("npm %s: %w\n%s", args[0], err, out)
-	}
-	return nil
-}
-
 func TestClient(t *testing.T) {
 	t.Parallel()
-	needNode(t)
-	cmd := exec.CommandContext(t.Context(), "npm", "test", "--silent")
+	testnode.Dir(t)
+	cmd := exec.CommandContext(t.Context(), "npm", "test", "--silent", "--ignore-scripts") // it is built
 	cmd.Env = append(os.Environ(), "POSTHORN_DATABASE_URL="+posthorntest.Database(t))
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Run(); err != nil {
@@ -99,7 +42,7 @@ func TestClient(t *testing.T) {
 // A trace goes from a publisher in Go to a handler in TypeScript, and back.
 func TestTraceGoesThroughBothLanguages(t *testing.T) {
 	t.Parallel()
-	needNode(t)
+	testnode.Dir(t)
 	spans := tracetest.NewSpanRecorder()
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	url := posthorntest.Database(t)
@@ -139,7 +82,7 @@ func TestTraceGoesThroughBothLanguages(t *testing.T) {
 // The client goes on when Postgres is killed and starts again. Each event has its effect once.
 func TestClientOutlivesCrashesOfPostgres(t *testing.T) {
 	t.Parallel()
-	needNode(t)
+	testnode.Dir(t)
 	config := testpg.Config(testdir.New(t, "typescript-").Path, testpg.BinDir(), map[string]string{"fsync": "off", "shared_buffers": "32MB"})
 	config.Port = testdir.FreePort(t)
 	server := startServer(t, config)
@@ -182,7 +125,7 @@ func TestClientOutlivesCrashesOfPostgres(t *testing.T) {
 // The client works through a pooler that gives each transaction another connection.
 func TestClientThroughPooler(t *testing.T) {
 	t.Parallel()
-	needNode(t)
+	testnode.Dir(t)
 	url := posthorntest.Database(t)
 	pooled := testpg.Pooler(t, url)
 	conn := connect(t, url)

@@ -22,11 +22,14 @@ type lease struct {
 	failures []pg.Failure // not settled yet
 }
 
-// leave gives back the events from an index on, without a failure.
+// leave gives back the events from an index on, without a failure. They count as done: a heartbeat
+// that makes retries of them must also take them out of the lease. Otherwise they would be handled
+// twice if the process dies before the lease ends.
 func (l *lease) leave(from int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := from; i < len(l.Events); i++ {
+		l.done[i] = true
 		l.failures = append(l.failures, released(l.Events[i].ID, ""))
 	}
 }

@@ -66,9 +66,15 @@ export class Lease extends Hold {
     return first
   }
 
-  /** Gives back the events from an index on, without a failure. */
+  /**
+   * Gives back the events from an index on, without a failure. They count as done: a heartbeat that makes retries of them
+   * must also take them out of the lease. Otherwise they would be handled twice if the process dies before the lease ends.
+   */
   leave(from: number): void {
-    for (const e of this.events.slice(from)) this.failures.push(released(e))
+    for (let i = from; i < this.events.length; i++) {
+      this.done[i] = true
+      this.failures.push(released(this.events[i]!))
+    }
     this.next = this.events.length
   }
 

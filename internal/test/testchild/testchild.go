@@ -1,4 +1,4 @@
-// Package testchild runs the test binary as another process, which a test kills.
+// Package testchild runs the test binary, or a program, as another process, which a test kills.
 package testchild
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/posthorn/posthorn/internal/test/await"
 )
 
-// Child is a process of the test binary.
+// Child is a process that a test has started.
 type Child struct {
 	*exec.Cmd
 	t     testing.TB
@@ -25,8 +25,15 @@ type Child struct {
 // test may be empty if TestMain does not return then.
 func Start(t testing.TB, test string, environment ...string) *Child {
 	t.Helper()
-	c := &Child{Cmd: exec.Command(os.Args[0], "-test.v", "-test.run=^"+test+"$"), t: t, lines: make(chan string, 1000)}
-	c.Env = append(os.Environ(), environment...)
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+test+"$")
+	cmd.Env = append(os.Environ(), environment...)
+	return StartProgram(t, cmd)
+}
+
+// StartProgram starts a program, and kills it when the test ends.
+func StartProgram(t testing.TB, cmd *exec.Cmd) *Child {
+	t.Helper()
+	c := &Child{Cmd: cmd, t: t, lines: make(chan string, 1000)}
 	output, err := c.StdoutPipe()
 	if err == nil {
 		err = c.Start()
@@ -68,6 +75,9 @@ func (c *Child) Prints(texts ...string) {
 		}
 	}
 }
+
+// Lines are the lines of the process's standard output. The channel is closed when it ends.
+func (c *Child) Lines() <-chan string { return c.lines }
 
 // Leads reports whether the owner of a lead is this process.
 func (c *Child) Leads(owner string) bool {

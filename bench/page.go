@@ -103,7 +103,7 @@ func (r *report) page(drawn []chart) string {
 	var out strings.Builder
 	var systems, others []result
 	for _, one := range r.Results {
-		if len(one.row.systems) == 2 && systemNames[one.row.systems[1]] != "" {
+		if len(one.row.systems) == 2 && isPeer(one.row.systems[1]) {
 			systems = append(systems, one)
 		} else {
 			others = append(others, one)
@@ -137,6 +137,12 @@ func (r *report) page(drawn []chart) string {
 		fmt.Fprintf(&out, "%d. %s\n", i+1, run)
 	}
 	return out.String()
+}
+
+// isPeer reports whether a system is another one than Posthorn.
+func isPeer(system string) bool {
+	name := systemNames[system]
+	return name != "" && !strings.HasPrefix(name, "Posthorn")
 }
 
 // runs are the runs that the results are from.

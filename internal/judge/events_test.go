@@ -74,6 +74,33 @@ func order(j *judgement) {
 	}
 }
 
+// The lease cannot end before the process is killed, while heartbeats may record a part of it.
+func givenBack(j *judgement) {
+	j.Exec(`
+		create sequence public.refusals;
+		grant usage on sequence public.refusals to public;
+		create function public.refuse() returns trigger language plpgsql as $$
+		begin
+			perform nextval('public.refusals');
+			raise exception 'the server is shutting down' using errcode = '57P01';
+		end $$;
+		create trigger refuse before delete on posthorn.leases for each row execute function public.refuse()`)
+	g := handler("g", true, times(1, "error"), action{Do: "effect"})
+	g.Order = "key"
+	p := j.start(g)
+	ids := p.send(publish(3, "k"))
+	p.do(run)
+	j.Await("select last_value >= 3 from public.refusals")
+	p.Kill()
+	j.Exec("drop trigger refuse on posthorn.leases")
+	g.Actions = do("effect")
+	p = j.start(g, run)
+	j.awaitEffects("g", len(ids))
+	j.Await("select not exists (select from posthorn.retries) and not exists (select from posthorn.leases)")
+	p.drain()
+	testworld.Equal(j.T, "effects", j.effects("g"), ids)
+}
+
 func retry(j *judgement) {
 	p := j.start(handler("g", true, action{Do: "effect"}, action{Do: "retry", MS: 3600_000, Times: 1}, times(2, "error")), run)
 	id := p.send(publish(1, "k"))[0]

@@ -40,6 +40,7 @@ var scenarios = map[string]func(*judgement){
 	"at-least-once":          atLeastOnce,
 	"exactly-once":           exactlyOnce,
 	"order":                  order,
+	"given-back":             givenBack,
 	"retry":                  retry,
 	"permanent-failure":      permanentFailure,
 	"snooze":                 snooze,

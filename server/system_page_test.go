@@ -254,7 +254,7 @@ func TestStreamPolicyForm(t *testing.T) {
 	page := b.get("/ui/default/stream/set?name=payroll&security_level=open").wantPage(t, 200, `value="payroll"`, "<option selected>open</option>")
 	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"restricted"}}).wantPage(t, 200, "Stream payroll is restricted.")
 	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"open"}, "dek_rotation_days": {"x"}}).wantPage(t, 400, "not a number")
-	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"open"}, "dek_rotation_days": {"3000000000"}}).wantPage(t, 400, "larger than 36500")
+	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"open"}, "dek_rotation_days": {"3000000000"}}).wantPage(t, 400, "out of range", "from 1 to 36500")
 }
 
 // An import is deleted after a question.

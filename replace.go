@@ -143,7 +143,7 @@ func (r *replacement) run(ctx context.Context) error {
 		case done:
 			return nil
 		case applied == 0:
-			r.engine.Rest(ctx)
+			worker.Rest(ctx, r.engine.IdlePoll, r.engine.NewEvents)
 		}
 	}
 	return ctx.Err()

@@ -39,7 +39,7 @@ func newWriter(a *Archiver) *writer {
 func (w *writer) Room(context.Context) int { return 1 }
 
 // Rest waits for segments.
-func (w *writer) Rest(stop context.Context) bool { return worker.Rest(stop, poll, w.news) }
+func (w *writer) Rest() (time.Duration, <-chan struct{}) { return poll, w.news }
 
 // KeepAlive extends leases until ctx ends.
 func (w *writer) KeepAlive(ctx context.Context) { w.heartbeat.Run(ctx) }

@@ -57,7 +57,7 @@ type group struct {
 func Run(stop, work context.Context, config Config) error {
 	g := newGroup(config)
 	deleted := func(err error) bool { return errors.Is(err, pg.ErrNotFound) }
-	return worker.Run(stop, work, g, worker.Config{Workers: g.Concurrency, Log: g.Log, Ends: deleted})
+	return worker.Run(stop, work, g, worker.Config{Workers: g.Concurrency, Chained: g.Ordered, Log: g.Log, Ends: deleted})
 }
 
 func newGroup(config Config) *group {
@@ -94,8 +94,8 @@ func (g *group) KeepAlive(ctx context.Context) { g.heartbeat.Run(ctx) }
 // Room returns the number of events to take.
 func (g *group) Room(context.Context) int { return g.batch.Next() }
 
-// Rest waits for a notification.
-func (g *group) Rest(stop context.Context) bool { return worker.Rest(stop, g.IdlePoll, g.NewEvents) }
+// Rest waits for events.
+func (g *group) Rest() (time.Duration, <-chan struct{}) { return g.IdlePoll, g.NewEvents }
 
 // leaveToExpire reports a lease that is not extended any more.
 func (g *group) leaveToExpire(l *lease) {

@@ -51,24 +51,24 @@ func exactlyOnce(j *judgement) {
 func order(j *judgement) {
 	g := handler("g", true, action{Do: "linger", MS: 20}, action{Do: "error", OneIn: 20}, action{Do: "effect"})
 	g.Order = "key"
-	p := j.start(g)
 	keys := []string{"a", "b", "c"}
-	for range 20 {
-		for _, key := range keys {
-			p.send(publish(1, key))
-		}
-	}
-	p.do(run)
-	other := j.start(g, run)
+	publisher, rounds := j.start(), 0
+	p, other := j.start(g, run), j.start(g, run)
 	for _, first := range []*process{p, other} {
-		first.await(5, "begin", 0)
+		await.True(j.T, "the process handles events", func() bool {
+			for _, key := range keys {
+				publisher.send(publish(1, key))
+			}
+			rounds++
+			return len(first.heard("begin", 0)) >= 5
+		})
 		first.Kill()
 		j.start(g, run)
 	}
-	j.awaitEffects("g", 60)
+	j.awaitEffects("g", rounds*len(keys))
 	for _, key := range keys {
 		ids := testworld.Column[int64](j, "select id from effects where key = $1 order by n", key)
-		if len(ids) != 20 || !slices.IsSorted(ids) {
+		if len(ids) != rounds || !slices.IsSorted(ids) {
 			j.T.Errorf("events of key %s were handled in the order %v", key, ids)
 		}
 	}

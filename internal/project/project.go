@@ -91,10 +91,8 @@ func (p *Projection) Next(work context.Context) (took int, err error) {
 // Room returns the number of events to take.
 func (p *Projection) Room(context.Context) int { return p.BatchSize }
 
-// Rest waits for a notification.
-func (p *Projection) Rest(stop context.Context) bool {
-	return worker.Rest(stop, p.IdlePoll, p.NewEvents)
-}
+// Rest waits for events.
+func (p *Projection) Rest() (time.Duration, <-chan struct{}) { return p.IdlePoll, p.NewEvents }
 
 // KeepAlive extends the current lease until ctx ends.
 func (p *Projection) KeepAlive(ctx context.Context) { p.heartbeat.Run(ctx) }

@@ -254,8 +254,8 @@ func (k *kind) hold(work context.Context, asked time.Time, claimed []pg.ClaimedJ
 	return jobs
 }
 
-// Rest has nothing to do: Room waits for news.
-func (k *kind) Rest(stop context.Context) bool { return stop.Err() == nil }
+// Rest waits for nothing: Room waits for news.
+func (k *kind) Rest() (time.Duration, <-chan struct{}) { return 0, nil }
 
 // Runner returns a function that handles the jobs of a batch: together, if the handler
 // takes batches and does not fail, otherwise side by side. After stop it gives back those

@@ -30,14 +30,16 @@ type Kind[B comparable] interface {
 	Lost(batch B)
 	// KeepAlive extends leases until ctx ends.
 	KeepAlive(ctx context.Context)
-	// Rest waits until there may be more work. It returns false when stop has ended.
-	Rest(stop context.Context) bool
+	// Rest returns what to wait for after a take that found nothing: a notification, and
+	// a time after which to look without one.
+	Rest() (time.Duration, <-chan struct{})
 }
 
 // Config configures a loop.
 type Config struct {
 	Workers int // most batches, and most items, that run at once
 	Takes   int // most takes at once; default: 1
+	Chained bool // the end of a batch may make another one free
 	Log     *slog.Logger
 	Ends    func(err error) bool // reports whether an error of Take ends the loop; nil: none does
 }
@@ -47,7 +49,8 @@ type loop[B comparable] struct {
 	Config
 	kind    Kind[B]
 	slots   chan struct{} // has one entry for each item that runs
-	turn    chan struct{} // has one entry for each worker that takes a batch
+	turn    chan struct{} // has one entry for each worker that takes a batch, or rests
+	relief  chan struct{} // a worker that rests gives its turn to the one that sends here
 	trouble Trouble
 	end     context.CancelCauseFunc // ends the loop with an error
 }
@@ -59,7 +62,7 @@ func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) 
 	stop, end := context.WithCancelCause(stop)
 	defer end(nil)
 	l := &loop[B]{
-		Config: config, kind: kind, slots: make(chan struct{}, config.Workers), turn: make(chan struct{}, max(config.Takes, 1)), end: end,
+		Config: config, kind: kind, slots: make(chan struct{}, config.Workers), turn: make(chan struct{}, max(config.Takes, 1)), relief: make(chan struct{}), end: end,
 		trouble: Trouble{Log: config.Log, Message: "cannot take work yet"},
 	}
 	keeping, enough := context.WithCancel(context.WithoutCancel(work))
@@ -86,8 +89,8 @@ func (l *loop[B]) runWorker(stop, work context.Context) {
 	w := &Worker{slots: l.slots}
 	run := l.kind.Runner(w)
 	var done, none B
-	for {
-		batch, ok := l.next(w, stop, work, done)
+	for hurry := false; ; hurry = l.Chained {
+		batch, ok := l.next(w, stop, work, done, hurry)
 		if !ok {
 			return
 		}
@@ -99,38 +102,70 @@ func (l *loop[B]) runWorker(stop, work context.Context) {
 }
 
 // next finishes the last batch and takes another. It acquires a slot for the batch, or
-// returns false when stop has ended.
-func (l *loop[B]) next(w *Worker, stop, work context.Context, done B) (batch B, ok bool) {
+// returns false when stop has ended. In a hurry it does not wait for a worker that rests.
+func (l *loop[B]) next(w *Worker, stop, work context.Context, done B, hurry bool) (batch B, ok bool) {
 	var none B
-	if !l.awaitTurn(stop, work, &done) {
-		return none, false
+	for l.awaitTurn(stop, work, &done, hurry) {
+		batch, more, relieved := l.take(w, stop, work, &done)
+		if !relieved {
+			<-l.turn
+		}
+		if batch != none || !more {
+			return batch, batch != none
+		}
+		hurry = false
 	}
-	defer func() { <-l.turn }()
+	return none, false
+}
+
+// take is the part of next for which a worker needs its turn. Relieved, it has none any more.
+func (l *loop[B]) take(w *Worker, stop, work context.Context, done *B) (batch B, more, relieved bool) {
+	var none B
 	for {
-		if done != none && (stop.Err() != nil || len(l.slots) == cap(l.slots)) {
-			l.kind.Finish(work, done)
-			done = none
+		if *done != none && (stop.Err() != nil || len(l.slots) == cap(l.slots)) {
+			l.kind.Finish(work, *done)
+			*done = none
 		}
 		n := l.kind.Room(stop)
 		if n == 0 || !w.acquireSlot(stop) {
-			return none, false
+			return none, false, false
 		}
-		batch, err := l.kind.Take(work, n, done)
+		batch, err := l.kind.Take(work, n, *done)
 		if err == nil {
 			l.trouble.Over()
-			done = none
+			*done = none
 			if batch != none && stop.Err() == nil {
-				return batch, true
+				return batch, true, false
 			}
 			if batch != none {
 				l.kind.Release(work, batch)
 			}
 		}
 		w.releaseSlot()
-		if done = l.judge(stop, done, err); err == nil && !l.kind.Rest(stop) {
-			return none, false
+		*done = l.judge(stop, *done, err)
+		if err != nil {
+			continue
+		}
+		if more, relieved = l.rest(stop); !more || relieved {
+			return none, more, relieved
 		}
 	}
+}
+
+// rest waits until there may be more work, and returns false when stop has ended. It ends
+// early, relieved, if another worker needs the turn.
+func (l *loop[B]) rest(stop context.Context) (more, relieved bool) {
+	atMost, notified := l.kind.Rest()
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-stop.Done():
+	case <-notified:
+	case <-timer.C:
+	case <-l.relief:
+		relieved = true
+	}
+	return stop.Err() == nil, relieved
 }
 
 // judge handles the error of a take, and returns the batch that still has to be
@@ -156,30 +191,45 @@ func (l *loop[B]) judge(stop context.Context, done B, err error) B {
 // patience is how long a batch waits to be finished by the next take.
 const patience = 5 * time.Millisecond
 
-// awaitTurn waits until this worker may take a batch.
-func (l *loop[B]) awaitTurn(stop, work context.Context, done *B) bool {
+// awaitTurn waits until this worker may take a batch. A worker that has a batch to finish,
+// or is in a hurry, gets the turn of one that rests.
+func (l *loop[B]) awaitTurn(stop, work context.Context, done *B, hurry bool) bool {
+	var none B
+	var relief chan struct{}
+	var impatient <-chan time.Time
+	if hurry || *done != none {
+		relief = l.relief
+	}
 	select {
 	case l.turn <- struct{}{}:
+		return true
+	case relief <- struct{}{}:
 		return true
 	default:
 	}
-	var none B
 	if *done != none {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
+		impatient = timer.C
+	}
+	for {
 		select {
 		case l.turn <- struct{}{}:
 			return true
-		case <-timer.C:
+		case relief <- struct{}{}:
+			return true
+		case <-impatient:
 		case <-stop.Done():
 		}
-		l.kind.Finish(work, *done)
-		*done = none
-	}
-	select {
-	case l.turn <- struct{}{}:
-		return true
-	case <-stop.Done():
-		return false
+		if *done != none {
+			l.kind.Finish(work, *done)
+			*done = none
+		}
+		if stop.Err() != nil {
+			return false
+		}
+		if !hurry {
+			relief = nil
+		}
 	}
 }

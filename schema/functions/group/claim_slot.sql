@@ -144,9 +144,13 @@ begin
   end if;
   select x.* into l from posthorn.leases x
   where x.group_id = g.id and x.slot = free_slot and x.until is null order by x.attempt desc, x.id limit 1;
+  if l.attempt = 0 and cardinality(l.ids) < max_events then
+    l.ids := l.ids || posthorn.join_waiting(l, max_events - cardinality(l.ids));
+  end if;
   if cardinality(l.ids) <= max_events then
     update posthorn.leases x
-    set node = worker, until = deadline, token = claim_token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
+    set node = worker, until = deadline, token = claim_token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null,
+      ids = l.ids
     where x.id = l.id
     returning x.* into l;
     return l;
@@ -157,6 +161,34 @@ begin
     deadline, l.ids[1:max_events], l.slot)
   returning * into l;
   return l;
+end $$;
+
+-- Takes away the waiting leases behind one of the same slot, up to a number of events, and returns these. While a slot is
+-- not free, each event that comes for it may be cut into a lease of its own.
+create or replace function posthorn.join_waiting(l posthorn.leases, max_events int)
+returns bigint[] language plpgsql as $$
+declare
+  behind bigint[];
+  joined bigint[];
+begin
+  select array_agg(x.id) into behind
+  from (
+    select y.id, sum(cardinality(y.ids)) over (order by y.id) as events
+    from (
+      select z.id, z.ids from posthorn.leases z
+      where z.group_id = l.group_id and z.slot = l.slot and z.until is null and z.attempt = 0 and z.id > l.id
+      order by z.id limit max_events
+    ) y
+  ) x
+  where x.events <= max_events;
+  if behind is null then
+    return '{}';
+  end if;
+  with gone as (
+    delete from posthorn.leases x where x.id = any (behind) returning x.id, x.ids
+  )
+  select array_agg(i order by j.id, n) into joined from gone j cross join unnest(j.ids) with ordinality u (i, n);
+  return joined;
 end $$;
 
 -- The first slot from a number on that has waiting events, none in flight and no retry. With offset 0 Postgres looks at

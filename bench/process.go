@@ -11,10 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/posthorn/posthorn/internal/test/testnode"
 )
 
 // workerConfig configures a worker process of a job system: this program again, or
@@ -25,6 +28,7 @@ type workerConfig struct {
 	Task        string          `json:"task"`
 	Payload     json.RawMessage `json:"payload"`
 	Connections int             `json:"connections"`
+	Client      string          `json:"client,omitempty"` // the built client for Node
 }
 
 // workerVariable is the environment variable by which this program learns that it is a
@@ -33,15 +37,24 @@ const workerVariable = "POSTHORN_BENCH_WORKER"
 
 // command returns the command that runs a worker process.
 func (c workerConfig) command() (*exec.Cmd, error) {
+	inNode := slices.Contains([]string{graphileSystem, pgbossSystem, nodeJobsSystem, nodeEventsSystem}, c.System)
+	var dir string
+	if inNode {
+		var err error
+		if dir, err = peersDir(); err != nil {
+			return nil, err
+		}
+		client, err := testnode.Build()
+		if err != nil {
+			return nil, err
+		}
+		c.Client = filepath.Join(client, "dist", "src", "index.js")
+	}
 	encoded, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
-	if c.System == graphileSystem || c.System == pgbossSystem {
-		dir, err := peersDir()
-		if err != nil {
-			return nil, err
-		}
+	if inNode {
 		node := filepath.Join(dir, "node_modules", ".bin", "node")
 		if _, err := os.Stat(node); err != nil {
 			node = "node" // of this system

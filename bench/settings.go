@@ -25,7 +25,10 @@ func settingsOf(system, task string) []setting {
 		// make it slower.
 		return []setting{{Concurrency: 2, Batch: 1000}, {Concurrency: 4, Batch: 1000}}
 	}
-	if system == batchesSystem {
+	switch system {
+	case nodeJobsSystem, nodeEventsSystem:
+		return []setting{{Concurrency: 10, Batch: 1000}, {Concurrency: 10, Batch: 4000}}
+	case batchesSystem:
 		return []setting{{Concurrency: 2, Batch: 1000}, {Concurrency: 10, Batch: 1000}}
 	}
 	// A worker takes up to BatchSize short jobs by one statement, whatever the

@@ -39,12 +39,16 @@ const (
 	riverSystem    = "river"
 	pgbossSystem   = "pgboss"
 	pgqSystem      = "pgq"
+
+	nodeJobsSystem   = "node" // by the client for Node
+	nodeEventsSystem = "node events"
 )
 
 // systemNames are the names of the systems for readers.
 var systemNames = map[string]string{
 	jobsSystem: "Posthorn", laterSystem: "Posthorn, completed later", batchesSystem: "Posthorn, WorkBatchTx", eventsSystem: "Posthorn, events", plainSystem: "Posthorn, events by SQL",
 	graphileSystem: "graphile-worker", riverSystem: "River", pgbossSystem: "pg-boss", pgqSystem: "PgQ",
+	nodeJobsSystem: "Posthorn, Node", nodeEventsSystem: "Posthorn, Node, events",
 }
 
 // workerConnections bounds the connections of a worker process: 24 for handlers, and
@@ -60,7 +64,7 @@ func (b *bench) newSystem(ctx context.Context, name, task string) (*jobSystem, e
 		return b.newRiver(ctx)
 	case pgbossSystem:
 		return b.newPGBoss(ctx)
-	case eventsSystem, plainSystem:
+	case eventsSystem, plainSystem, nodeEventsSystem:
 		return b.newEvents(ctx, name)
 	}
 	return b.newPosthorn(ctx, name, task)

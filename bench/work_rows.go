@@ -10,6 +10,7 @@ import (
 func workRows() (all []row) {
 	all = append(all, throughputRows("none", "jobs that do nothing", 1, graphileSystem, riverSystem, pgbossSystem)...)
 	all = append(all, throughputRows("none", "jobs that do nothing", 2, graphileSystem, riverSystem, pgbossSystem)...)
+	all = append(all, nodeRows()...)
 	all = append(all, throughputRows("sleep", "jobs of 1 ms", 1, graphileSystem, riverSystem, pgbossSystem)...)
 	all = append(all, throughputRows("insert", "jobs with an INSERT", 1, graphileSystem, riverSystem, pgbossSystem)...)
 	all = append(all, enqueueRows()...)
@@ -30,23 +31,7 @@ func inProcesses(n int) string {
 // throughputRows are rows of a task, one beside each of the peers, and one of events
 // beside River.
 func throughputRows(task, jobs string, processes int, peers ...string) (all []row) {
-	s := &sitting{
-		name: fmt.Sprintf("jobs %s %d", task, processes),
-		open: func(ctx context.Context, b *bench, system string) (measure, error) {
-			n := b.itemsOf(system, task)
-			if task == "none" && system != eventsSystem {
-				n *= 3 // a round takes a second or more, so that its beginning and its end count for little
-			}
-			w, err := b.newWork(ctx, system, task, processes, max(n/2, 100))
-			if err != nil {
-				return nil, err
-			}
-			return func(ctx context.Context) ([]float64, error) {
-				speed, err := w.throughput(ctx, n, w.best)
-				return []float64{speed}, err
-			}, nil
-		},
-	}
+	s := throughputSitting(fmt.Sprintf("jobs %s %d", task, processes), task, processes)
 	on := bars("work", fmt.Sprintf("%s, %s", jobs, inProcesses(processes)))
 	for _, peer := range peers {
 		system, ours, measured := jobsSystem, "Client.Work", systemNames[peer]+"'s best settings, the same jobs"
@@ -79,6 +64,46 @@ func throughputRows(task, jobs string, processes int, peers ...string) (all []ro
 	}, 0, eventsSystem, riverSystem))
 }
 
+// throughputSitting measures how much of a task the systems get done in a second.
+func throughputSitting(name, task string, processes int) *sitting {
+	return &sitting{
+		name: name,
+		open: func(ctx context.Context, b *bench, system string) (measure, error) {
+			n := b.itemsOf(system, task)
+			if task == "none" && system != eventsSystem && system != nodeEventsSystem {
+				n *= 3 // a round takes a second or more, so that its beginning and its end count for little
+			}
+			w, err := b.newWork(ctx, system, task, processes, max(n/2, 100))
+			if err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context) ([]float64, error) {
+				speed, err := w.throughput(ctx, n, w.best)
+				return []float64{speed}, err
+			}, nil
+		},
+	}
+}
+
+// nodeRows are rows of the client for Node beside peers that run on Node too.
+func nodeRows() (all []row) {
+	s := throughputSitting("node", "none", 1)
+	for _, one := range []struct {
+		system, work, ours, peer string
+		target                   limit
+	}{
+		{nodeEventsSystem, "events handled in Node", "handle", graphileSystem, atLeast(3)},
+		{nodeJobsSystem, "jobs in Node that do nothing", "work", graphileSystem, atLeast(1)},
+		{nodeJobsSystem, "jobs in Node that do nothing", "work", pgbossSystem, atLeast(1.5)},
+	} {
+		all = append(all, s.row(row{
+			work: fmt.Sprintf("%s, one process, beside %s", one.work, systemNames[one.peer]), target: one.target, unit: "/s",
+			ours: one.ours + " of the client for Node", peer: systemNames[one.peer] + "'s best settings, jobs",
+		}, 0, one.system, one.peer))
+	}
+	return all
+}
+
 // jobFraction keeps rounds short: every queue writes a job several times.
 const jobFraction = 10
 
@@ -88,7 +113,7 @@ func (b *bench) itemsOf(system, task string) int {
 	if task != "none" && task != "note" {
 		return max(n/4, 100)
 	}
-	if system == eventsSystem {
+	if system == eventsSystem || system == nodeEventsSystem {
 		n = b.events
 	}
 	return max(n, 100)

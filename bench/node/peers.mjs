@@ -1,5 +1,6 @@
-// Runs a worker of graphile-worker or pg-boss for the benchmark, which starts this
-// program and talks with it in lines, as it does with workers written in Go:
+// Runs a worker of graphile-worker, of pg-boss, or of Posthorn's client for Node, for the
+// benchmark, which starts this program and talks with it in lines, as it does with workers
+// written in Go:
 //
 //   start {settings}   begins to take jobs; answered by started
 //   enqueue N          enqueues N jobs in bulk; answered by enqueued. Only pg-boss: the
@@ -163,7 +164,34 @@ async function pgboss() {
   }
 }
 
-const peer = await { graphile, pgboss }[config.system]()
+// Posthorn's client for Node works on jobs, or on the events of a group. It stays open
+// between rounds.
+async function posthorn() {
+  const { Posthorn } = await import(config.client)
+  const handle = () => { done++ }
+  let client, used, stopping, running
+  return {
+    start: async (settings) => {
+      if (used !== JSON.stringify(settings)) {
+        await client?.close()
+        client = await Posthorn.open({ databaseUrl: config.url, maxConnections: config.connections })
+        used = JSON.stringify(settings)
+        const options = { concurrency: settings.concurrency, batchSize: settings.batch }
+        if (config.system === 'node') client.work(['bench'], options, handle)
+        else client.group('bench', options).handle('bench', '>', handle)
+      }
+      stopping = new AbortController()
+      running = client.run(stopping.signal)
+      running.catch((error) => process.stderr.write(error + '\n'))
+    },
+    stop: () => {
+      stopping.abort()
+      return running
+    },
+  }
+}
+
+const peer = await { graphile, pgboss, node: posthorn, 'node events': posthorn }[config.system]()
 const commands = {
   start: async (settings) => {
     await peer.start(JSON.parse(settings))

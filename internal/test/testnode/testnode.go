@@ -21,16 +21,16 @@ func Dir(t testing.TB) string {
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("npm is missing: install Node.js with npm")
 	}
-	dir, err := build()
+	dir, err := Build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-// build installs the packages that the client needs, with the checksums of package-lock.json and
+// Build returns the directory of the client. It installs the packages that the client needs, with the checksums of package-lock.json and
 // without their scripts, and compiles the client, both unless it was done. Other processes wait.
-var build = sync.OnceValues(func() (dir string, err error) {
+var Build = sync.OnceValues(func() (dir string, err error) {
 	root, err := testprogram.Root()
 	if err != nil {
 		return "", err

@@ -184,6 +184,33 @@ func TestWaitingPartsKeepOrder(t *testing.T) {
 	wantEvents(t, s.drain(), events[1:]...)
 }
 
+// Parts that waited in a slot are handed out together, as far as the worker has room.
+func TestWaitingPartsAreJoined(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"order": "total"}`)
+	first := s.publish()
+	l := s.claim(10)
+	wantEvents(t, l.Events, first)
+	var events []int64
+	for range 5 {
+		events = append(events, s.publish())
+		s.claim(10) // reads ahead, and gets nothing
+	}
+	equal(t, "parts that wait", value[int](s, "select count(*) from posthorn.leases where until is null"), len(events))
+	s.settle(l)
+	l = s.claim(3)
+	wantEvents(t, l.Events, events[:3]...)
+	s.expire()
+	l = s.claim(3)
+	wantEvents(t, l.Events, events[:3]...)
+	s.settle(l)
+	l = s.claim(3)
+	wantEvents(t, l.Events, events[3:]...)
+	s.settle(l)
+	equal(t, "leases left", value[int](s, "select count(*) from posthorn.leases"), 0)
+}
+
 func TestReadAheadIsBounded(t *testing.T) {
 	t.Parallel()
 	s := database(t)

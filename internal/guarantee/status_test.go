@@ -122,3 +122,30 @@ func TestLagOfAnOrderedGroupIsTheAgeOfItsEvents(t *testing.T) {
 	equal(t, "events that wait, since 10 minutes", value[string](s, `select concat_ws(' ', lag_events, lag_seconds >= 600,
 		oldest_pending = (select max(created_at) from posthorn.events)) from posthorn.group_status where group_name = $1`, group), "1 t t")
 }
+
+// The status of a group that is on its way through a long log, beyond which a transaction was open, does not read the
+// log: it counts the last 10,000 events, and none of these are late.
+func TestStatusOnTheWayReadsFewRows(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"start": "beginning"}`)
+	s.publish()
+	s.settle(s.claim(10))
+	other := s.another()
+	other.exec("begin")
+	other.exec("select pg_current_xact_id()")
+	s.exec(manyEvents("default"), 40_000)
+	if l := s.claim(10); len(l.Events) != 10 {
+		t.Fatalf("claimed %d events", len(l.Events))
+	}
+	const status = "select lag_events from posthorn.group_status where group_name = $1"
+	if lag := value[int](s, status, group); lag < 39_000 {
+		t.Errorf("%d events lag behind", lag)
+	}
+	s.exec("begin")
+	before := value[int64](s, totalRead)
+	value[int](s, status, group)
+	if rows := value[int64](s, totalRead) - before; rows > 30_000 {
+		t.Errorf("%d rows are read (%s)", rows, value[string](s, mostRead))
+	}
+}

@@ -367,14 +367,16 @@ create or replace function posthorn.late_events(
 ) returns table (id bigint) language sql stable as $$
   select e.id
   from posthorn.events e
-  where e.xid = any (array(select pg_snapshot_xip(late_events.base)))
+  where late_events.pos < late_events.base_seq -- else nothing is read
+    and e.xid = any (array(select pg_snapshot_xip(late_events.base)))
     and e.created_at >= late_events.since
     and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos
     and pg_visible_in_snapshot(e.xid, late_events.target)
   union all
   select e.id
   from posthorn.events e
-  where e.xid >= pg_snapshot_xmax(late_events.base)
+  where late_events.pos < late_events.base_seq
+    and e.xid >= pg_snapshot_xmax(late_events.base)
     and e.xid < coalesce(late_events.base_next, pg_snapshot_xmax(late_events.target))
     and e.created_at >= late_events.since
     and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -97,42 +96,5 @@ func TestSetAside(t *testing.T) {
 	want := []string{fmt.Sprint(ids[0]), fmt.Sprint(ids[2]), fmt.Sprint(ids[3]), fmt.Sprint(ids[1])}
 	if diff := cmp.Diff(want, w.lines()); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
-	}
-}
-
-// The end of a lease lets the next one of its slot begin, although nobody looks for work for an
-// hour.
-func TestTheNextLeaseOfASlotBeginsAtOnce(t *testing.T) {
-	for _, transactional := range []bool{false, true} {
-		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {
-			w := newWorld(t)
-			ph := w.OpenWith(posthorn.Config{})
-			config := quick
-			config.Order, config.IdlePoll = posthorn.OrderTotal, time.Hour
-			gate := make(chan struct{})
-			handler := func(e posthorn.Event) error {
-				w.say("%d", e.ID)
-				<-gate
-				return nil
-			}
-			g := ph.Group("billing", config)
-			if transactional {
-				g.HandleTx("charge", ">", func(_ context.Context, _ pgx.Tx, e posthorn.Event) error { return handler(e) })
-			} else {
-				g.Handle("charge", ">", func(_ context.Context, e posthorn.Event) error { return handler(e) })
-			}
-			testworld.Run(t, ph)
-			var want []string
-			for i := range 4 {
-				want = append(want, fmt.Sprint(posthorntest.Publish(t, ph, posthorn.Message{Type: "a"})[0]))
-				w.Await("select count(*) = $1 from posthorn.leases", i+1)
-				w.awaitLines(1)
-			}
-			close(gate)
-			w.awaitLines(len(want))
-			if diff := cmp.Diff(want, w.lines()); diff != "" {
-				t.Errorf("order (-want +got):\n%s", diff)
-			}
-		})
 	}
 }

@@ -37,8 +37,8 @@ type Kind[B comparable] interface {
 
 // Config configures a loop.
 type Config struct {
-	Workers int // most batches, and most items, that run at once
-	Takes   int // most takes at once; default: 1
+	Workers int  // most batches, and most items, that run at once
+	Takes   int  // most takes at once; default: 1
 	Chained bool // the end of a batch may make another one free
 	Log     *slog.Logger
 	Ends    func(err error) bool // reports whether an error of Take ends the loop; nil: none does

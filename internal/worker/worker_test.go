@@ -111,6 +111,83 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 	})
 }
 
+// chain is a kind of work whose batches are free one after another, as those of a slot are. Nobody
+// tells when one is free.
+type chain struct {
+	settles bool // its batches are finished when they have run
+	mu      sync.Mutex
+	held    bool
+	left    int
+	done    chan struct{} // closed when none is left
+}
+
+func (c *chain) Room(context.Context) int { return 1 }
+
+func (c *chain) Take(_ context.Context, _ int, done *thing) (*thing, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if done != nil {
+		c.end()
+	}
+	if c.held || c.left == 0 {
+		return nil, nil
+	}
+	c.held = true
+	return &thing{}, nil
+}
+
+func (c *chain) end() {
+	c.held = false
+	if c.left--; c.left == 0 {
+		close(c.done)
+	}
+}
+
+func (c *chain) Runner(*worker.Worker) func(context.Context, *thing) bool {
+	return func(ctx context.Context, held *thing) bool {
+		time.Sleep(time.Second)
+		if c.settles {
+			c.Finish(ctx, held)
+		}
+		return !c.settles
+	}
+}
+
+func (c *chain) Finish(context.Context, *thing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end()
+}
+
+func (c *chain) Release(context.Context, *thing)        {}
+func (c *chain) Lost(*thing)                            {}
+func (c *chain) KeepAlive(context.Context)              {}
+func (c *chain) Rest() (time.Duration, <-chan struct{}) { return time.Hour, nil }
+
+// A worker that ends a batch does not wait for one that found nothing and rests: it may take the next
+// batch, which is free by now.
+func TestAWorkerThatRestsGivesItsTurn(t *testing.T) {
+	for _, settles := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			c := &chain{settles: settles, left: 5, done: make(chan struct{})}
+			began := time.Now()
+			ended := make(chan error)
+			go func() {
+				ended <- worker.Run(ctx, ctx, c, worker.Config{Workers: 3, Chained: true, Log: slog.New(slog.DiscardHandler)})
+			}()
+			<-c.done
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("settles %v: five batches of a second took %v", settles, took)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Work that makes no step for longer than patience is not extended any more. The time does
 // not begin before its first step.
 func TestWorkWithoutStepsIsLeftToExpire(t *testing.T) {

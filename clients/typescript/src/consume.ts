@@ -115,6 +115,7 @@ export class Consumer {
   private readonly queue: Lease[] = [] // leases with events that are not begun
   private readonly live = new Set<Lease>()
   private runners = 0
+  private news?: Bell // while it takes leases: there may be work
   private readonly changed = new Bell()
   private readonly helping = new Bell()
   private hasEnded = false
@@ -180,7 +181,7 @@ export class Consumer {
   }
 
   private async takeLeases(stop: AbortSignal): Promise<void> {
-    const news = this.c.watch.subscribe('events')
+    const news = (this.news = this.c.watch.subscribe('events'))
     try {
       while (!stop.aborted) {
         if (!this.hasRoom) {
@@ -514,6 +515,7 @@ export class Consumer {
     clearTimeout(lease.heartbeat)
     if (lease.isLost) this.c.log.warn('lease lost: others handle its events again', { group: this.c.group, lease: lease.id, events: lease.events.length })
     this.live.delete(lease)
+    if (this.c.isOrdered()) this.news?.ring() // the next lease of its slot is free now
     this.signal()
   }
 

@@ -122,6 +122,23 @@ test('events of a key keep their order over processes and failures', async (t) =
   assert.equal(failed.size, 30)
 })
 
+test('the end of a lease lets the next one of its slot begin', async (t) => {
+  const ph = await open(t)
+  const { promise: mayEnd, open: end } = gate()
+  const seen: bigint[] = []
+  ph.group('ordered', { order: 'total', start: 'beginning', batchSize: 1, idlePoll: 3600_000 }).handle('h', '>', async (e) => {
+    seen.push(e.id)
+    await mayEnd
+  })
+  run(ph)
+  const ids = [await ph.publish(ph.pool, { type: 'x' })]
+  await until('the first one is handled', () => seen.length === 1)
+  ids.push(...await ph.publish(ph.pool, Array.from({ length: 30 }, () => ({ type: 'x' }))))
+  end()
+  await until('all are handled', () => seen.length === ids.length)
+  assert.deepEqual(seen, ids)
+})
+
 test('batches come in order, and fail as a whole or in part', async (t) => {
   const ph = await open(t)
   const calls: string[][] = []

@@ -56,6 +56,10 @@ test('the programs of the README work', { timeout: 300_000 }, async (t) => {
     const nodes = () => sql('select from posthorn.nodes where namespace = $1', [space])
     await until(`snippet ${i} runs`, async () => program.exitCode !== null || (await nodes()).length > 0)
     if (i === 0) await until('the order is charged', async () => (await sql(`select from ${space}.charges where order_id = '7'`)).length === 1)
+    if (i === 1) {
+      await until('the mail is sent', async () =>
+        (await sql(`select from posthorn.jobs where namespace = $1 and title = 'Confirm order 9' and status = 'COMPLETED'`, [space])).length === 1)
+    }
     program.kill('SIGTERM')
     assert.deepEqual(await ended, [0, null], snippets[i])
   }

@@ -1,5 +1,5 @@
 // Package typescript_test runs the tests of the client for Node, and those that need another
-// program: a server that is killed, and a client in Go.
+// program, a server that is killed or a client in Go, or the pages in docs.
 package typescript_test
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -158,7 +159,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// worker is a process of test/worker.ts.
+// worker is a process of test/worker.ts, or a program of a guide.
 type worker struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -168,8 +169,13 @@ type worker struct {
 
 func startWorker(t *testing.T, url, role string) *worker {
 	t.Helper()
-	cmd := exec.Command("node", "--enable-source-maps", "dist/test/worker.js", role, "default", "effects")
-	cmd.Env = append(os.Environ(), "POSTHORN_DATABASE_URL="+url)
+	return startNode(t, []string{"POSTHORN_DATABASE_URL=" + url}, "dist/test/worker.js", role, "default", "effects")
+}
+
+func startNode(t *testing.T, env []string, args ...string) *worker {
+	t.Helper()
+	cmd := exec.Command("node", append([]string{"--enable-source-maps"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -199,6 +205,23 @@ func (w *worker) await(word string, n int) {
 	for n > 0 {
 		if strings.HasPrefix(await.Value(w.t, "line of the worker: "+word, w.lines), word) {
 			n--
+		}
+	}
+}
+
+// rest returns the lines that the process prints until its end.
+func (w *worker) rest() string {
+	w.t.Helper()
+	var rest strings.Builder
+	for limit := time.After(await.Limit); ; {
+		select {
+		case line, ok := <-w.lines:
+			if !ok {
+				return rest.String()
+			}
+			rest.WriteString(line + "\n")
+		case <-limit:
+			w.t.Fatalf("the program has not ended; it has printed:\n%s", rest.String())
 		}
 	}
 }

@@ -171,7 +171,7 @@ func (g *guide) holds(query string) func() bool {
 var guides = map[string]func(g *guide){
 	"access.md":        followAccess,
 	"archive.md":       followArchive,
-	"coming-from.md":   nil, // TestImportsOfComingFrom, in package guarantee
+	"coming-from.md":   nil, // in package guarantee; its rows: TestRowsOfComingFrom
 	"groups.md":        followWithBilling,
 	"http.md":          func(g *guide) { g.follow("http://"+defaultListen, g.server().url) },
 	"import.md":        followImport,

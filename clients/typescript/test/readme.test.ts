@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict'
-import { execFileSync, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { dirname, join } from 'node:path'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import test from 'node:test'
-import { fileURLToPath } from 'node:url'
+import { compile, root } from './snippets.js'
 import { databaseUrl, namespace, sql, until } from './world.js'
 
-const root = fileURLToPath(new URL('../..', import.meta.url))
 const snippets = [...readFileSync(join(root, 'README.md'), 'utf8').matchAll(/```ts\n(.*?)```/gs)].map((m) => m[1]!)
 
 // What the text of the README takes for granted.
@@ -34,23 +32,15 @@ await ph.close()
 `
 
 test('the programs of the README work', { timeout: 300_000 }, async (t) => {
-  const dir = join(root, 'dist', 'readme')
-  rmSync(dir, { recursive: true, force: true })
-  mkdirSync(dir)
-  snippets.forEach((snippet, i) => writeFileSync(join(dir, `${i}.ts`), inNamespace(snippet.includes('import ') ? snippet : prelude + snippet + epilogue)))
-  const { compilerOptions } = JSON.parse(readFileSync(join(root, 'tsconfig.json'), 'utf8'))
-  writeFileSync(join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...compilerOptions, outDir: '.', noUnusedLocals: false }, files: snippets.map((_, i) => `${i}.ts`) }))
-  const tsc = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
-  execFileSync(process.execPath, [tsc, '-p', dir], { encoding: 'utf8', stdio: ['ignore', 'inherit', 'inherit'] })
-
+  const programs = compile('readme', snippets.map((snippet) => inNamespace(snippet.includes('import ') ? snippet : prelude + snippet + epilogue)))
   const space = await namespace()
   await sql(`create schema ${space}; set search_path = ${space};
     create table charges (order_id text, cents int); create table orders (id text, cents int); create table totals (cents int);
     create table bookings (order_id text, what text); create table cursors (cursor text); insert into totals values (0)`)
   t.after(() => sql(`drop schema ${space} cascade`))
   const url = `${databaseUrl}${databaseUrl.includes('?') ? '&' : '?'}options=${encodeURIComponent(`-c search_path=${space}`)}`
-  for (let i = 0; i < snippets.length; i++) {
-    const program = spawn(process.execPath, [join(dir, `${i}.js`)], { env: { ...process.env, DATABASE_URL: url, NAMESPACE: space }, stdio: ['ignore', 'ignore', 'inherit'] })
+  for (const [i, path] of programs.entries()) {
+    const program = spawn(process.execPath, [path], { env: { ...process.env, DATABASE_URL: url, NAMESPACE: space }, stdio: ['ignore', 'ignore', 'inherit'] })
     t.after(() => program.kill('SIGKILL'))
     const ended = once(program, 'exit')
     const nodes = () => sql('select from posthorn.nodes where namespace = $1', [space])

@@ -20,10 +20,10 @@ import (
 
 // Example is a block of a guide, an indented command, or a row of a table, see [Rows].
 type Example struct {
-	Language string // sh, sql, go, js or row
+	Language string // sh, sql, go, js, ts or row
 	Text     string
 	Needs    Needs
-	Section  string // the heading of the second level above it; only of rows
+	Section  string // the heading of the second level above it; "" if there is none
 	Output   string // the block of text right under the example, see [CheckOutput]; "" if there is none
 }
 
@@ -102,10 +102,10 @@ func read(text string) (examples []Example, err error) {
 			if command != "" {
 				language, code = "sh", command+"\n"
 			}
-			if !slices.Contains([]string{"sh", "sql", "go", "js"}, language) {
+			if !slices.Contains([]string{"sh", "sql", "go", "js", "ts"}, language) {
 				continue
 			}
-			example := Example{Language: language, Text: code, Needs: named[len(named)-1]}
+			example := Example{Language: language, Text: code, Needs: named[len(named)-1], Section: section}
 			if example.Needs == "" {
 				return nil, fmt.Errorf("no sentence says what this example needs:\n%s", code)
 			}

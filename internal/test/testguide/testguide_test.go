@@ -15,7 +15,8 @@ func TestMain(m *testing.M) { posthorntest.Main(m) }
 const page = "# A\n\nThe examples need the\n[role](operations.md#roles) `posthorn_consumer`.\n\n```sql\none\n```\n```text\n1\n```\n\n```\nnone\n```\n" +
 	"## B\n\n    posthorn two\n\n### C\n\nThe examples need the owner of the schema. Other words.\n\n```sh\nthree\n```\n### D\n```go\nfour\n```\n" +
 	"## E\n\nThe examples need a server with the [roles](operations.md#roles) `posthorn_consumer` and `posthorn_publisher`, and `create on database`.\n\n```js\nfive\n```\n" +
-	"| there | here | why |\n|---|---|---|\n| `6` | `select six()` | |\n| 7 | [seven](c.md) | |\n"
+	"```ts\nsix\n```\n" +
+	"| there | here | why |\n|---|---|---|\n| `7` | `select seven()` | |\n| 8 | [eight](c.md) | |\n"
 
 // A sentence holds under its heading, and the next one under the same heading replaces it.
 func TestWhereASentenceHolds(t *testing.T) {
@@ -26,11 +27,12 @@ func TestWhereASentenceHolds(t *testing.T) {
 	}
 	want := []Example{
 		{Language: "sql", Text: "one\n", Needs: "posthorn_consumer", Output: "1\n"},
-		{Language: "sh", Text: "posthorn two\n", Needs: "posthorn_consumer"},
-		{Language: "sh", Text: "three\n", Needs: Owner},
-		{Language: "go", Text: "four\n", Needs: "posthorn_consumer"},
-		{Language: "js", Text: "five\n", Needs: "posthorn_consumer,posthorn_publisher,create on database"},
-		{Language: "row", Text: "select six()", Needs: "posthorn_consumer,posthorn_publisher,create on database", Section: "E"},
+		{Language: "sh", Text: "posthorn two\n", Needs: "posthorn_consumer", Section: "B"},
+		{Language: "sh", Text: "three\n", Needs: Owner, Section: "B"},
+		{Language: "go", Text: "four\n", Needs: "posthorn_consumer", Section: "B"},
+		{Language: "js", Text: "five\n", Needs: "posthorn_consumer,posthorn_publisher,create on database", Section: "E"},
+		{Language: "ts", Text: "six\n", Needs: "posthorn_consumer,posthorn_publisher,create on database", Section: "E"},
+		{Language: "row", Text: "select seven()", Needs: "posthorn_consumer,posthorn_publisher,create on database", Section: "E"},
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("examples (-want +got):\n%s", diff)

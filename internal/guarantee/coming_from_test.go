@@ -263,12 +263,13 @@ func TestPublishersGoOnWhileAnOutboxMoves(t *testing.T) {
 		s.exec(fmt.Sprintf(`insert into events.outbox_event (stream_name, event_type, payload, metadata) values ('a', 'e', '{"n": %d}', '{}') returning id`, n))
 	}
 	early, late := i.another(), i.another()
+	late.exec(`set role posthorn_publisher;
+		prepare publish as insert into events.outbox_event (stream_name, event_type, payload, metadata) values ('a', 'e', $1, '{}') returning id`)
 	early.exec("set role posthorn_publisher; begin")
 	publish(early, 2)
 	switched := i.background(i.block)
 	early.awaitBlocked(i.session)
-	late.exec("set role posthorn_publisher")
-	published := late.background(`insert into events.outbox_event (stream_name, event_type, payload, metadata) values ('a', 'e', '{"n": 3}', '{}') returning id`)
+	published := late.background(`execute publish('{"n": 3}')`)
 	early.awaitBlocked(late)
 	early.exec("commit")
 	for _, outcome := range []func() error{switched, published} {

@@ -181,7 +181,7 @@ func (g *Group) checkHandler(h *consume.Handler, subscribed, isNil bool) error {
 func checkPatterns(patterns []string, examples string) error {
 	for _, pattern := range patterns {
 		if !consume.ValidPattern(pattern) {
-			return invalid(fmt.Sprintf("%q is not a pattern", pattern), "Write it like "+examples+".")
+			return invalid(fmt.Sprintf("%q is not a pattern", pattern), "Write it like "+examples+"; the parts are divided by dots.")
 		}
 	}
 	return nil

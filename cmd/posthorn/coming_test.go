@@ -128,15 +128,14 @@ func (g *guide) requests(server, method, request string) {
 	}
 }
 
-// relays runs the relay of a row until it has written the events of its stream.
+// relays runs the relay of a row until it has written the two events of the rows before.
 func (g *guide) relays(row testguide.Example) {
 	g.Helper()
 	broker := testredis.NewDatabase(g.T)
-	stream := row.Text[strings.LastIndex(row.Text, " ")+1:]
 	row.Text = strings.Replace(row.Text, "redis://localhost:6379", broker.URL(), 1)
 	g.background(row)
 	g.eventually("the events are written", func() bool {
-		return broker.Client.XLen(g.Context(), stream).Val() == 2
+		return broker.Client.XLen(g.Context(), "stream:user:events").Val() == 2
 	})
 	g.eventually("the relay has noted it", g.holds("select count(*) = 0 from posthorn.outbox_event where published_at is null"))
 }

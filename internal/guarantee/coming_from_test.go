@@ -1,6 +1,7 @@
 package guarantee
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -44,6 +45,7 @@ const otherSystems = `
 type anImport struct {
 	*session
 	statement string
+	block     string // all statements of its example
 }
 
 // importFrom finds the statement that reads a table, which has these rows.
@@ -53,11 +55,11 @@ func importFrom(t *testing.T, table, rows string) *anImport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
+	var found, blocks []string
 	for _, block := range sqlBlock.FindAllStringSubmatch(string(page), -1) {
 		for _, statement := range statementEnd.Split(block[1], -1) {
 			if strings.Contains(statement, "from "+table+" ") || strings.Contains(statement, "from "+table+"\n") {
-				found = append(found, statement)
+				found, blocks = append(found, statement), append(blocks, block[1])
 			}
 		}
 	}
@@ -68,7 +70,7 @@ func importFrom(t *testing.T, table, rows string) *anImport {
 	s.exec(otherSystems)
 	s.exec("set search_path = public")
 	s.exec(rows)
-	return &anImport{s, found[0]}
+	return &anImport{s, found[0], blocks[0]}
 }
 
 // moves runs the statement until it has nothing more to do. It must move so many rows, and
@@ -243,10 +245,44 @@ func TestEventsComeFromAnOutbox(t *testing.T) {
 	i.moves(2)
 	equal(t, "outbox", column[string](i.session, `
 		select concat_ws(' ', stream_name, event_type, payload, metadata, published_at) from posthorn.outbox_event order by id`), []string{
-		`stream:user:events UserCreated {"n": 2} {"trace_id": "b"}`,
-		`stream:order:events OrderPlaced {"n": 3} {}`,
+		`stream:user:events UserCreated {"n": 2} {"trace_id": "b", "outbox_id": 2}`,
+		`stream:order:events OrderPlaced {"n": 3} {"outbox_id": 3}`,
 	})
 	equal(t, "left", column[int64](i.session, "select id from events.outbox_event"), []int64{1})
+}
+
+// Programs insert into the old table before, while and after it becomes a view. Nothing is lost, and each stream keeps
+// its order. The old publisher cannot read the view.
+func TestPublishersGoOnWhileAnOutboxMoves(t *testing.T) {
+	t.Parallel()
+	i := importFrom(t, "events.outbox_event", `
+		grant usage on schema events to posthorn_publisher;
+		grant insert, select on events.outbox_event to posthorn_publisher;
+		insert into events.outbox_event (stream_name, event_type, payload) values ('a', 'e', '{"n": 1}')`)
+	publish := func(s *session, n int) {
+		s.exec(fmt.Sprintf(`insert into events.outbox_event (stream_name, event_type, payload, metadata) values ('a', 'e', '{"n": %d}', '{}') returning id`, n))
+	}
+	early, late := i.another(), i.another()
+	late.exec(`set role posthorn_publisher;
+		prepare publish as insert into events.outbox_event (stream_name, event_type, payload, metadata) values ('a', 'e', $1, '{}') returning id`)
+	early.exec("set role posthorn_publisher; begin")
+	publish(early, 2)
+	switched := i.background(i.block)
+	early.awaitBlocked(i.session)
+	published := late.background(`execute publish('{"n": 3}')`)
+	early.awaitBlocked(late)
+	early.exec("commit")
+	for _, outcome := range []func() error{switched, published} {
+		if err := outcome(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(early, 4)
+	early.exec("insert into posthorn.outbox_event (stream_name, event_type, payload) values ('a', 'e', '{\"n\": 5}')")
+	equal(t, "log", column[string](i.session, "select payload->>'n' from posthorn.outbox_event order by id"), []string{"1", "2", "3", "4", "5"})
+	early.refused("42501", "select payload from events.outbox_event")
+	i.refused("42703", "select id from events.outbox_event where published_at is null")
+	equal(t, "left", value[int](i.session, "select count(*) from events.old_outbox_event"), 0)
 }
 
 // Seed 003.1, 003.4: the insert of the outbox publishes, also for publishers, and returns the id.

@@ -17,7 +17,7 @@ var documented = map[string]struct{ roles, before string }{
 	"README.md":        {roles: "pp ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // the page publishes over HTTP
 	"access.md":        {roles: "a a"},
 	"archive.md":       {roles: "a"},
-	"coming-from.md":   {roles: "oo o o o o", before: otherSystems}, // they delete from tables of others
+	"coming-from.md":   {roles: "oo o oo o o", before: otherSystems}, // they delete from tables of others
 	"groups.md":        {roles: "c c a c"},
 	"jobs.md":          {roles: "p ccc cc a"},
 	"read.md":          {roles: "c"},

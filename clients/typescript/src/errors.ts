@@ -109,7 +109,7 @@ export function translate(verb: string, error: unknown): unknown {
   }
   if (state === '42501') {
     return new PosthornError('refused', `${verb}: ${messageOf(error)}`,
-      'Grant posthorn_publisher, posthorn_consumer or posthorn_admin to the user of the database URL; docs/operations.md lists the rights of each.',
+      'Grant the user of the database URL the role that may do this: posthorn_publisher publishes, enqueues and schedules, posthorn_consumer handles, works and reads, and posthorn_admin does everything.',
       { cause: error })
   }
   return error

@@ -22,14 +22,14 @@ import { type JobHandler, JobWorker, type WorkOptions } from './work.js'
 /** Names the database and describes this process. Either `databaseUrl` or `pool` is required. */
 export interface Options {
   /** The database with Posthorn's schema. The URL may name several hosts, separated by commas: when one stops answering, the client connects to the next one. */
-  databaseUrl?: string
+  databaseUrl?: string | undefined
   /**
    * A pool of `pg`, in place of `databaseUrl`. The client runs the transactions of handlers in it and never closes it. For
    * its own statements the client opens connections with the same settings.
    */
   pool?: pg.Pool
   /** The tenant of the client. Default: default. */
-  namespace?: string
+  namespace?: string | undefined
   /** The name of this process, which is unique in the namespace. Default: the host name, the process id and random digits. */
   nodeId?: string
   /** Describe this process to people, in posthorn nodes list. */

@@ -60,6 +60,9 @@ export async function unschedule(namespace: string, db: DB, name: string): Promi
 }
 
 function expressionOf(s: Schedule): string {
+  if (s.every !== undefined && !(s.every >= 1000 && Number.isInteger(s.every / 1000))) {
+    throw invalid(`schedule ${s.name}: every is ${s.every} ms`, 'Give whole seconds, in milliseconds.')
+  }
   const given = [
     s.cron, s.every === undefined ? undefined : `@every ${s.every / 1000}s`,
     s.at === undefined ? undefined : `@at ${s.at.toISOString().replace(/\.\d+Z$/, 'Z')}`,

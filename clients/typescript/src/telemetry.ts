@@ -40,7 +40,8 @@ const recheck = 1000
 export class Telemetry {
   private withoutSDK = 0 // when no SDK recorded a span; 0: one did
 
-  constructor(
+  // Private: so no declaration names a type of OpenTelemetry, which a program may not have.
+  private constructor(
     private readonly api: typeof otel | undefined,
     private readonly namespace: string,
     private readonly node: string,

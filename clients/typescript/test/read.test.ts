@@ -65,6 +65,7 @@ test('a schedule publishes events and enqueues jobs', async (t) => {
   const ph = await open(t)
   const soon = new Date(Date.now() + 2000)
   await ph.schedule(ph.pool, { name: 'tick', at: soon, type: 'tick', payload: { n: 1 }, key: 'k', metadata: { m: 1 } })
+  await assert.rejects(ph.schedule(ph.pool, { name: 'job', every: 1500, type: 'x' }), /every is 1500 ms/)
   await ph.schedule(ph.pool, { name: 'job', every: 1000, job: { title: 'from a schedule', payload: [1], tags: ['s'] } })
   await ph.schedule(ph.pool, { name: 'daily', cron: '30 8 * * mon-fri', timeZone: 'Europe/Berlin', catchUp: 'skip', type: 'daily' })
   await assert.rejects(ph.schedule(ph.pool, { name: 'x', type: 'x' }), { code: 'invalid' })

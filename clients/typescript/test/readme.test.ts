@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import test from 'node:test'
 import { compile, root } from './snippets.js'
@@ -11,7 +11,7 @@ const snippets = [...readFileSync(join(root, 'README.md'), 'utf8').matchAll(/```
 
 // What the text of the README takes for granted.
 const prelude = `
-import { type Middleware, Permanent, Posthorn, raw, RetryAfter, Snooze, subscribed } from 'posthorn'
+import { type Middleware, Permanent, Posthorn, PosthornError, raw, RetryAfter, Snooze, subscribed } from 'posthorn'
 const smtp = { send: async (_: string, signal: AbortSignal) => (signal.aborted ? 'busy' : 'sent') as string }
 const search = { index: async (_: unknown[]) => undefined }
 const bank = { charge: async (order: string, cents: number) => ({ id: order + cents }), knows: async (_: string) => true }
@@ -22,7 +22,7 @@ process.on('SIGTERM', () => stop.abort())
 await ph.publish(ph.pool, { type: 'order.placed', key: '1', payload: { cents: 1, currency: 'EUR' } })
 await ph.enqueue(ph.pool, { title: 'Order 1', tags: ['orders'], payload: { order: '1', cents: 1 } })
 for (const name of ['mail', 'polled']) await ph.pool.query('select posthorn.define_group($1, $2)', [ph.namespace, name])
-export { Permanent, raw, RetryAfter, Snooze, subscribed, smtp, search, bank }
+export { Permanent, PosthornError, raw, RetryAfter, Snooze, subscribed, smtp, search, bank }
 export type { Middleware }
 `
 const epilogue = `
@@ -52,6 +52,15 @@ test('the programs of the README work', { timeout: 300_000 }, async (t) => {
     }
     program.kill('SIGTERM')
     assert.deepEqual(await ended, [0, null], snippets[i])
+  }
+})
+
+// A program in TypeScript has no types of OpenTelemetry unless it wants spans.
+test('the declarations need no other package than pg', () => {
+  const src = join(root, 'dist', 'src')
+  for (const file of readdirSync(src).filter((name) => name.endsWith('.d.ts'))) {
+    const packages = [...readFileSync(join(src, file), 'utf8').matchAll(/(?:from|import\() ?'([^.'][^']*)'/g)].map((m) => m[1])
+    assert.deepEqual(packages.filter((name) => name !== 'pg'), [], file)
   }
 })
 

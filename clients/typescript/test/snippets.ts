@@ -14,7 +14,7 @@ export function compile(folder: string, programs: string[]): string[] {
   mkdirSync(dir)
   programs.forEach((program, i) => writeFileSync(join(dir, `${i}.ts`), program))
   const { compilerOptions } = JSON.parse(readFileSync(join(root, 'tsconfig.json'), 'utf8'))
-  writeFileSync(join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...compilerOptions, outDir: '.', noUnusedLocals: false }, files: programs.map((_, i) => `${i}.ts`) }))
+  writeFileSync(join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...compilerOptions, outDir: '.', noUnusedLocals: false, exactOptionalPropertyTypes: true }, files: programs.map((_, i) => `${i}.ts`) }))
   const tsc = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
   execFileSync(process.execPath, [tsc, '-p', dir], { stdio: ['ignore', process.stderr, 'inherit'] })
   return programs.map((_, i) => join(dir, `${i}.js`))

@@ -210,6 +210,29 @@ func TestWaitingPartsAreJoined(t *testing.T) {
 	equal(t, "leases left", value[int](s, "select count(*) from posthorn.leases"), 0)
 }
 
+// An event that was committed late waits behind events with higher ids. Joined with them it comes first.
+func TestLateEventIsJoinedInOrder(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"order": "total"}`)
+	s.publish()
+	l := s.claim(10)
+	slow := s.another()
+	slow.exec("begin")
+	events := []int64{slow.publish(), s.publish()}
+	s.claim(10) // reads ahead
+	slow.exec("commit")
+	events = append(events, s.publish())
+	s.claim(10)
+	equal(t, "parts that wait", value[int](s, "select count(*) from posthorn.leases where until is null"), 3)
+	s.settle(l)
+	l = s.claim(10)
+	wantEvents(t, l.Events, events...)
+	s.exec(settleUntil, l.ID, l.Attempt, events[0], "[]")
+	s.expire()
+	wantEvents(t, s.drain(), events[1:]...)
+}
+
 func TestReadAheadIsBounded(t *testing.T) {
 	t.Parallel()
 	s := database(t)

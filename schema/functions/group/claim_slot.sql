@@ -145,7 +145,7 @@ begin
   select x.* into l from posthorn.leases x
   where x.group_id = g.id and x.slot = free_slot and x.until is null order by x.attempt desc, x.id limit 1;
   if l.attempt = 0 and cardinality(l.ids) < max_events then
-    l.ids := l.ids || posthorn.join_waiting(l, max_events - cardinality(l.ids));
+    l.ids := array(select i from unnest(l.ids || posthorn.join_waiting(l, max_events - cardinality(l.ids))) i order by i);
   end if;
   if cardinality(l.ids) <= max_events then
     update posthorn.leases x
@@ -185,9 +185,9 @@ begin
     return '{}';
   end if;
   with gone as (
-    delete from posthorn.leases x where x.id = any (behind) returning x.id, x.ids
+    delete from posthorn.leases x where x.id = any (behind) returning x.ids
   )
-  select array_agg(i order by j.id, n) into joined from gone j cross join unnest(j.ids) with ordinality u (i, n);
+  select array_agg(i) into joined from gone j cross join unnest(j.ids) i; -- late events have lower ids than those before them
   return joined;
 end $$;
 

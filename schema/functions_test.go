@@ -138,7 +138,7 @@ func TestFunctionsWithoutScansAreNotCompiled(t *testing.T) {
 // besideForeignCode are functions that run after code of users in the same call: that code may
 // have changed the search_path, for good.
 var besideForeignCode = strings.Fields(`check_condition begin_condition_check read_condition is_enclosed tree_nodes not_allowed is_simple_pattern
-	bare lookup_keys split_sql match_events version_of match_once is_asked_for matching_functions run_matching match_with_care match_by_halves
+	bare lookup_keys split_sql match_events is_asked_for matching_functions run_matching match_with_care match_by_halves
 	ids_with_condition merge_matches bury_misfits run_of_misfits`)
 
 // Functions run what their text names, whatever the session's search_path is: first those that

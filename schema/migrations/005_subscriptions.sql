@@ -71,8 +71,7 @@ create table posthorn.condition_functions (
 comment on table posthorn.condition_functions is 'Functions that conditions may call besides those of PostgreSQL; see allow_condition_function.';
 
 create table posthorn.filtered_groups (
-  group_no int primary key,
-  version bigint not null default 1    -- rises when a subscription gets another condition
+  group_no int primary key
 );
 comment on table posthorn.filtered_groups is 'Groups that have, or had, subscriptions: they hand out only events that one of these wants.';
 

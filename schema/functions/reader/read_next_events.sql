@@ -244,6 +244,9 @@ begin
     batch := posthorn.batch_of(l, l.ids);
     found := posthorn.match_events(g.id, batch);
     if may_write then
+      if found.misfits is not null or found.troubles is not null then -- as filtered_events does
+        perform posthorn.lock_group(g.id);
+      end if;
       found := posthorn.bury_misfits(l, batch, null, found.matches, found.misfits, found.troubles);
     end if;
     matches := found.matches;

@@ -32,6 +32,9 @@ begin
     batch := posthorn.batch_of(l, ids);
     result := posthorn.match_events(l.group_id, batch);
     matches := result.matches;
+    if result.misfits is not null or result.troubles is not null then -- subscriptions may stop: first the group, then their rows
+      perform posthorn.lock_group(l.group_id);
+    end if;
     if not l.retries and cardinality(matches) > filtered_events.max_events then
       last_id := (matches[filtered_events.max_events]).event_id;
       perform posthorn.cut_short(l, last_id);

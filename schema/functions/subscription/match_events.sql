@@ -1,48 +1,14 @@
--- The subscriptions of a group that want each event of a batch. A subscription that changes its condition between the
--- statements of a match could be missed. So all is matched again if a subscription has changed meanwhile.
+-- The subscriptions of a group that want each event of a batch. All conditions run in one statement. If that fails or
+-- takes too long, they run one by one, to find the events for which a condition fails and the condition that is slow.
+-- A cancelled claim ends here: see match_condition.
+--
+-- This function and those that it calls are stable: all their queries see the subscriptions as the call begins. Else a
+-- subscription that gets another condition during the call could be missed by the query of its old condition and by
+-- that of its new one.
 create or replace function posthorn.match_events(
-  grp int, events posthorn.event[], only_ids bigint[] default null,
+  group_no int, events posthorn.event[], only_ids bigint[] default null,
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
-) language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  before bigint;
-  result record;
-begin
-  if cardinality(events) is null then
-    return;
-  end if;
-  for i in 1..4 loop
-    if i = 4 then -- subscriptions change all the time: lock them
-      perform from posthorn.filtered_groups f where f.group_no = grp for share;
-    end if;
-    before := posthorn.version_of(grp);
-    result := posthorn.match_once(grp, events, only_ids);
-    exit when posthorn.version_of(grp) = before;
-  end loop;
-  matches := result.matches;
-  misfits := result.misfits;
-  troubles := result.troubles;
-end $$;
-
--- A number that rises when a subscription of a group gets another condition.
-create or replace function posthorn.version_of(grp int)
-returns bigint
-language plpgsql stable -- not sql, which would plan anew at every call
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return coalesce((select f.version from posthorn.filtered_groups f where f.group_no = grp), 0);
-end $$;
-
--- Matches a batch of events with the subscriptions of a group once. All conditions run in one statement. If that fails
--- or takes too long, they run one by one, to find the events for which a condition fails and the condition that is
--- slow. A cancelled claim ends here: see match_condition.
-create or replace function posthorn.match_once(
-  group_no int, events posthorn.event[], only_ids bigint[],
-  out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
-) language plpgsql
+) language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -52,6 +18,9 @@ declare
   c record;
   result record;
 begin
+  if cardinality(events) is null then
+    return;
+  end if;
   select string_agg(f.query, ' union all ') into quick
   from posthorn.matching_functions(group_no, cardinality(events)) f
   where not f.foreign_code and posthorn.is_asked_for(group_no, f.condition_id, only_ids);
@@ -128,7 +97,7 @@ end $$;
 
 -- Runs queries of matching_functions, and collects the matches by event.
 create or replace function posthorn.run_matching(query text, group_no int, events posthorn.event[], only_ids bigint[], until timestamptz)
-returns posthorn.match[] language plpgsql
+returns posthorn.match[] language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -150,7 +119,7 @@ end $$;
 create or replace function posthorn.match_with_care(
   query text, condition_id int, slow boolean, group_no int, events posthorn.event[], only_ids bigint[],
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
-) language plpgsql
+) language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -185,7 +154,7 @@ end $$;
 create or replace function posthorn.match_by_halves(
   query text, condition_id int, group_no int, events posthorn.event[], only_ids bigint[], until timestamptz,
   out matches posthorn.match[], out misfits posthorn.misfit[]
-) language plpgsql
+) language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare

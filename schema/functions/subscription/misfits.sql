@@ -2,11 +2,12 @@
 -- compute, so each becomes a dead letter of that subscription at once; redrive evaluates the condition again. A
 -- condition that fails for 100 events in a row is wrong itself, so its subscription stops.
 
--- Makes dead letters of the misfits of a batch, and finds the subscriptions that stop. Up to the event upto. matches
--- comes back without the subscriptions that stop, from their ends on.
+-- Makes dead letters of the misfits of a batch, and finds the subscriptions that stop. Up to the event upto. only_ids are
+-- the subscriptions with which the batch was matched; null means all of the group. matches comes back without the
+-- subscriptions that stop, from their ends on.
 create or replace function posthorn.bury_misfits(
   l posthorn.leases, batch posthorn.event[], upto bigint, inout matches posthorn.match[], misfits posthorn.misfit[],
-  inout troubles posthorn.trouble[], out ends posthorn.misfit[]
+  inout troubles posthorn.trouble[], only_ids bigint[] default null, out ends posthorn.misfit[]
 ) language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -17,7 +18,8 @@ declare
   last_id bigint;
   fresh bigint[];
 begin
-  if misfits is null and not exists (select from posthorn.subscriptions s where s.group_no = l.group_id and s.failed_in_row > 0) then
+  if misfits is null and not exists (select from posthorn.subscriptions s where s.group_no = l.group_id and s.failed_in_row > 0 and (only_ids is null or s.id = any (only_ids)))
+  then
     return;
   end if;
   ids := array(select b.id from unnest(batch) b where b.id <= upto or upto is null order by b.id);
@@ -29,6 +31,8 @@ begin
       from unnest(misfits) x where x.event_id = any (ids) group by x.subscription_id
     ) m on m.subscription_id = s.id
     where s.group_no = l.group_id and s.stopped_at is null and (m.ids is not null or s.failed_in_row > 0)
+      and (only_ids is null or s.id = any (only_ids))
+    order by s.id -- the order in which everybody locks subscriptions
   loop
     -- If a batch is matched again, its dead letters are there already.
     fresh := array(select i from unnest(f.ids) i

@@ -2,11 +2,15 @@
 -- stopped alone. The position of its group at that time is kept in stops, and events of leases in flight in missed.
 -- When the subscription is changed, it goes on and gets the events that it missed as retries.
 
--- Stops subscriptions whose condition took too long or failed too often.
+-- Stops subscriptions whose condition took too long or failed too often. Locks the group, then the subscriptions in the
+-- order of their ids: whoever changes both does so in this order.
 create or replace function posthorn.stop_subscriptions(group_no int, troubles posthorn.trouble[])
 returns void language plpgsql as $$
 begin
   perform posthorn.lock_group(group_no);
+  perform from posthorn.subscriptions s
+  where s.id = any (array(select t.subscription_id from unnest(troubles) t)) and s.stopped_at is null
+  order by s.id for no key update;
   with stopped as (
     update posthorn.subscriptions s
     set error = t.error, stopped_at = posthorn.now(), failed_in_row = 0
@@ -99,10 +103,11 @@ declare
   looked bigint := 0;
 begin
   for st in
-    select x.* from posthorn.stops x
-    where (x.upto).base is not null and (select s.stopped_at is null from posthorn.subscriptions s where s.id = x.subscription_id)
+    -- Locks the subscription first, as claims do, before what it missed.
+    select x.* from posthorn.stops x join posthorn.subscriptions s on s.id = x.subscription_id
+    where (x.upto).base is not null and s.stopped_at is null
       and (catch_up.subscription_id is null or x.subscription_id = catch_up.subscription_id)
-    order by x.id for update of x skip locked
+    order by x.id for no key update of s skip locked for update of x skip locked
   loop
     looked := looked + posthorn.catch_up_one(st);
     exit when looked >= 20000;
@@ -166,7 +171,7 @@ begin
     looked := looked + 1000;
     batch := posthorn.batch_of(l, ids);
     result := posthorn.match_events(s.group_no, batch, array[s.id]);
-    result := posthorn.bury_misfits(l, batch, null, result.matches, result.misfits, result.troubles);
+    result := posthorn.bury_misfits(l, batch, null, result.matches, result.misfits, result.troubles, array[s.id]);
     insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
     select s.group_no, m.event_id, s.name, 0, posthorn.now(),
       case when h.ordering = 'key' then posthorn.webhook_slot(h.id, posthorn.slot_of('key', 256, e.id, 0, e.key)) end

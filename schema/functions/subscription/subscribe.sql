@@ -360,6 +360,11 @@ as $$
 declare
   same boolean := tg_op = 'UPDATE' and new.condition_id = old.condition_id and new.digest = old.digest;
 begin
+  if tg_op = 'UPDATE' and not same then -- in the same order from one condition to another and back
+    perform from posthorn.matchers m
+    where m.group_no = new.group_no and m.condition_id in (old.condition_id, new.condition_id)
+    order by m.condition_id for no key update;
+  end if;
   if tg_op in ('DELETE', 'UPDATE') and not same then
     update posthorn.matchers m set subscriptions = m.subscriptions - 1
     where m.group_no = old.group_no and m.condition_id = old.condition_id;
@@ -387,9 +392,6 @@ begin
   end if;
   if tg_op = 'UPDATE' and old.stopped_at is not null and new.stopped_at is null then
     perform posthorn.let_go_on(new);
-  end if;
-  if tg_op = 'UPDATE' and new.condition_id <> old.condition_id then
-    update posthorn.filtered_groups f set version = f.version + 1 where f.group_no = new.group_no;
   end if;
   return null;
 end $$;

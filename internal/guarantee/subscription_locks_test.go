@@ -75,7 +75,9 @@ func TestSubscribeLocksNoOtherSubscription(t *testing.T) {
 	s.publishEvent("a", `{"n": "abc"}`)
 	s.handOut(group, 10)
 	s.exec("update posthorn.subscriptions set stopped_at = null where name = 'w'") // catches up later
-	failures := func() int { return value[int](s, "select failed_in_row from posthorn.subscriptions where name = 'other'") }
+	failures := func() int {
+		return value[int](s, "select failed_in_row from posthorn.subscriptions where name = 'other'")
+	}
 	before := failures()
 	if before < 1 {
 		t.Fatal("the condition of the other subscription has not failed: this tests nothing")

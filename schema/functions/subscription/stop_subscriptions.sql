@@ -104,10 +104,12 @@ declare
 begin
   for st in
     -- Locks the subscription first, as claims do, before what it missed.
-    select x.* from posthorn.stops x join posthorn.subscriptions s on s.id = x.subscription_id
-    where (x.upto).base is not null and s.stopped_at is null
+    select x.* from posthorn.stops x
+    cross join lateral (
+      select from posthorn.subscriptions s where s.id = x.subscription_id and s.stopped_at is null for no key update skip locked) s
+    where (x.upto).base is not null
       and (catch_up.subscription_id is null or x.subscription_id = catch_up.subscription_id)
-    order by x.id for no key update of s skip locked for update of x skip locked
+    order by x.id for update of x skip locked
   loop
     looked := looked + posthorn.catch_up_one(st);
     exit when looked >= 20000;

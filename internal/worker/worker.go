@@ -128,6 +128,10 @@ func (l *loop[B]) take(w *Worker, stop, work context.Context, done *B) (batch B,
 		}
 		n := l.kind.Room(stop)
 		if n == 0 || !w.acquireSlot(stop) {
+			if *done != none { // the stop has come since the look above
+				l.kind.Finish(work, *done)
+				*done = none
+			}
 			return none, false, false
 		}
 		batch, err := l.kind.Take(work, n, *done)

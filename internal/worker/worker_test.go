@@ -188,6 +188,41 @@ func TestAWorkerThatRestsGivesItsTurn(t *testing.T) {
 	}
 }
 
+// crowded is a chain that has room for one batch, and then none until the stop.
+type crowded struct {
+	chain
+	asked bool
+}
+
+func (c *crowded) Room(stop context.Context) int {
+	if !c.asked {
+		c.asked = true
+		return 1
+	}
+	<-stop.Done()
+	return 0
+}
+
+// A batch that waits for the next take is finished if the stop comes instead.
+func TestABatchIsFinishedWhenTheStopComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		c := &crowded{chain: chain{left: 1, done: make(chan struct{})}}
+		ended := make(chan error)
+		go func() {
+			ended <- worker.Run(ctx, t.Context(), c, worker.Config{Workers: 1, Log: slog.New(slog.DiscardHandler)})
+		}()
+		time.Sleep(time.Minute)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if c.left > 0 {
+			t.Error("the batch was not finished")
+		}
+	})
+}
+
 // Work that makes no step for longer than patience is not extended any more. The time does
 // not begin before its first step.
 func TestWorkWithoutStepsIsLeftToExpire(t *testing.T) {

@@ -1,10 +1,12 @@
 package importer_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -307,18 +309,25 @@ func TestABrokerIsAway(t *testing.T) {
 	}
 }
 
-// An entry that no relay wrote is passed over.
+// Entries that no relay wrote are passed over; of many, some are logged.
 func TestEntriesOfOthersArePassedOver(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), newBroker(t, "redis")
 	b.write("orders", 1, 2)
-	if err := b.redis.XAdd(t.Context(), &goredis.XAddArgs{Stream: "orders", Values: []string{"id", "7", "temperature", "20"}}).Err(); err != nil {
-		t.Fatal(err)
+	for range 100 {
+		if err := b.redis.XAdd(t.Context(), &goredis.XAddArgs{Stream: "orders", Values: []string{"id", "7", "temperature", "20"}}).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b.write("orders", 3, 4)
-	w.imports(b)
+	var log bytes.Buffer
+	stop := w.importsWith(w.OpenWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}), b)
 	w.has("orders", upTo(4)...)
 	w.status("it is up to date", func(s admin.ImportStatus) bool { return s.LagEvents != nil && *s.LagEvents == 0 })
+	stop()
+	if n := strings.Count(log.String(), "is no event, and is passed over"); n < 1 || n > 20 {
+		t.Errorf("%d entries were logged, want 1 to 20", n)
+	}
 }
 
 // A program that says nonsense ends, with an error that keeps secrets.

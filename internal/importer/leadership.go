@@ -27,12 +27,15 @@ type leadership struct {
 	interrupt context.CancelFunc   // of the read that is under way
 	faults    map[string]string    // errors by activity
 	noted     *string              // the error in the database; nil: unknown
+
+	passed worker.Failures // entries that are no events
 }
 
 func newLeadership(config Config, lead pg.ImportLead) *leadership {
 	return &leadership{
 		Config: config, lead: lead, changed: make(chan struct{}, 1),
 		read: map[string]string{}, refused: map[string]time.Time{}, faults: map[string]string{},
+		passed: worker.Failures{Log: config.Log, LeftOut: "more entries of the broker were passed over than are logged"},
 	}
 }
 

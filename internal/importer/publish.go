@@ -66,7 +66,7 @@ func (l *leadership) current(parts []*part) []*part {
 	return slices.DeleteFunc(parts, func(p *part) bool { return p.From != l.positions[p.Stream] })
 }
 
-// add adds an entry to its part. An entry that is not an event is skipped and logged.
+// add adds an entry to its part. An entry that is not an event is skipped and logged; of many, some are.
 func (l *leadership) add(p *part, e *Entry) {
 	p.Passed = e.Position
 	switch {
@@ -75,7 +75,7 @@ func (l *leadership) add(p *part, e *Entry) {
 		l.Log.Error("the broker has removed events that were not imported; the import goes on with the next entry",
 			"stream", e.Stream, "position", e.Position)
 	case e.Err != nil:
-		l.Log.Error("an entry of the broker is no event, and is passed over",
+		l.passed.Report(true, "an entry of the broker is no event, and is passed over",
 			"stream", e.Stream, "position", e.Position, "error", e.Err)
 	default:
 		p.Log, p.Namespace = e.Log, e.Namespace

@@ -142,7 +142,12 @@ func (w *world) open() *posthorn.Client {
 // is called.
 func (w *world) imports(b *broker, streams ...string) (stop func()) {
 	w.T.Helper()
-	ph := w.open()
+	return w.importsWith(w.open(), b, streams...)
+}
+
+// importsWith lets a client import.
+func (w *world) importsWith(ph *posthorn.Client, b *broker, streams ...string) (stop func()) {
+	w.T.Helper()
 	source, err := openSource(w.T.Context(), b.kind, b.url)
 	if err != nil {
 		w.T.Fatal(err)

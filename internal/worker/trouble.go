@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -58,10 +59,11 @@ const (
 	failurePeriod = 10 * time.Second
 )
 
-// Failures logs failures of handlers: a limited number in each period, and then the
-// number of failures that it has left out. Last attempts are counted separately.
+// Failures logs failures, of handlers for instance: a limited number in each period, and then
+// the number of failures that it has left out. Last attempts are counted separately.
 type Failures struct {
-	Log *slog.Logger
+	Log     *slog.Logger
+	LeftOut string // the message that some were left out; empty: that of handlers
 
 	mu      sync.Mutex
 	began   time.Time // the period
@@ -93,6 +95,6 @@ func (f *Failures) Report(last bool, message string, attributes ...any) {
 func (f *Failures) reportLeftOut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.Log.Warn("more handlers have failed than are logged", "left_out", f.leftOut)
+	f.Log.Warn(cmp.Or(f.LeftOut, "more handlers have failed than are logged"), "left_out", f.leftOut)
 	f.leftOut = 0
 }

@@ -44,6 +44,8 @@ func (c workerConfig) command() (*exec.Cmd, error) {
 		if dir, err = peersDir(); err != nil {
 			return nil, err
 		}
+	}
+	if c.System == nodeJobsSystem || c.System == nodeEventsSystem {
 		client, err := testnode.Build()
 		if err != nil {
 			return nil, err

@@ -28,8 +28,9 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Build returns the directory of the client. It installs the packages that the client needs, with the checksums of package-lock.json and
-// without their scripts, and compiles the client, both unless it was done. Other processes wait.
+// Build returns the directory of the client. It installs the packages that the client needs, with
+// the checksums of package-lock.json and without their scripts, and compiles the client, both unless
+// it was done. Other processes wait.
 var Build = sync.OnceValues(func() (dir string, err error) {
 	root, err := testprogram.Root()
 	if err != nil {

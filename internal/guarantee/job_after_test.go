@@ -276,6 +276,26 @@ func TestCompletionsBeforeAJobDoNotWaitForEachOther(t *testing.T) {
 	equal(t, "taken", s.claimJobs("w", "{y}", 5), []int64{last})
 }
 
+// A claim that may look at all noted ends of jobs again does so before it takes jobs. Claims had begun
+// to look behind dead rows, and so behind the end of a job whose transaction committed late.
+func TestClaimLooksFromTheBeginningFirst(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	first := s.job("{x}")
+	last := s.job("{y}", after(first))
+	s.claimJobs("w", "{x}", 1)
+	s.claimJobs("w", "{y}", 1) // settles what the enqueuing has noted
+	other := s.another()
+	other.exec("begin; select from posthorn.blocked_jobs for update")
+	s.exec("select posthorn.complete_job($1, 'w')", first)
+	other.exec("rollback")
+	equal(t, "noted", value[int](s, "select count(*) from posthorn.job_endings"), 1)
+	s.exec("select setval('posthorn.job_endings_from', 1 + max(n)), setval('posthorn.full_look_from', (1000 * extract(epoch from posthorn.now()))::bigint + 9000) from posthorn.job_endings")
+	equal(t, "while claims look behind it", s.claimJobs("w", "{y}", 1), []int64{})
+	s.turnClock(10 * time.Second)
+	equal(t, "when they look from the beginning again", s.claimJobs("w", "{y}", 1), []int64{last})
+}
+
 // Many jobs behind one are unblocked in parts, and all of them once.
 func TestManyJobsBehindOne(t *testing.T) {
 	t.Parallel()

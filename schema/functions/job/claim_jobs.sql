@@ -65,6 +65,10 @@ begin
   end if;
   if posthorn.jobs_have_waited() then
     endings_from := coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1);
+    if endings_from > 1 then -- it may be time to look from the beginning: before this claim, not only before the next
+      _ := posthorn.skip_settled_endings(c.at);
+      endings_from := coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1);
+    end if;
     c.noted := exists (select from posthorn.job_endings e where e.n >= endings_from and (e.at is null or e.at <= c.at));
   end if;
   if limited then

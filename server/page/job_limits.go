@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/op"
 )
 
@@ -14,6 +15,14 @@ func (p *Pages) jobLimits() {
 }
 
 func listJobLimits(ctx context.Context, r *Request) (*View, error) {
-	limits, err := r.Admin.JobLimits(ctx)
-	return &View{Title: "Tags of jobs", Template: "job_limits.html", Data: limits}, err
+	all, err := r.Admin.JobLimits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := sorted(r, all, func(l admin.JobLimitStatus) string { return l.Tag }, map[string]func(admin.JobLimitStatus) float64{
+		"running": func(l admin.JobLimitStatus) float64 { return float64(l.Running) },
+		"started": func(l admin.JobLimitStatus) float64 { return float64(l.Started) },
+		"held":    func(l admin.JobLimitStatus) float64 { return float64(l.HeldBack) },
+	})
+	return &View{Title: "Tags of jobs", Template: "job_limits.html", Data: list}, err
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,10 +11,7 @@ import (
 )
 
 func (p *Pages) webhooks() {
-	p.screen(Screen{Path: "webhooks", Live: true, Show: func(ctx context.Context, r *Request) (*View, error) {
-		all, err := r.Admin.Webhooks(ctx)
-		return &View{Title: "Webhooks", Data: all}, err
-	}})
+	p.screen(Screen{Path: "webhooks", Live: true, Show: listWebhooks})
 	p.screen(Screen{Path: "webhook", Under: "webhooks", Live: true, Show: showWebhook})
 	p.operation(op.EnableWebhook, nil)
 	p.operation(op.TestWebhook, nil)
@@ -23,6 +21,21 @@ func (p *Pages) webhooks() {
 	p.operation(op.ChangeWebhook, toWebhook)
 	p.operation(op.RotateWebhookSecret, toWebhook)
 	p.operation(op.DeleteWebhook, func(r *Request) string { return r.Link("webhooks") })
+}
+
+func listWebhooks(ctx context.Context, r *Request) (*View, error) {
+	all, err := r.Admin.Webhooks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := sorted(r, all, func(w admin.Webhook) string { return w.Name }, map[string]func(admin.Webhook) float64{
+		"state": func(w admin.Webhook) float64 {
+			return float64(slices.Index([]string{"active", "catching up", "failing", "disabled"}, w.State))
+		},
+		"owed": func(w admin.Webhook) float64 { return float64(w.Owed) },
+		"dead": func(w admin.Webhook) float64 { return float64(w.DeadLetters) },
+	})
+	return &View{Title: "Webhooks", Data: list}, err
 }
 
 func toWebhook(r *Request) string { return r.Link("webhook", "name", r.Value("name")) }

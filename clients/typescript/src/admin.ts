@@ -35,11 +35,23 @@ export interface DeadLetter {
   failedAt: Date
 }
 
+export type JobStatus = 'PENDING' | 'PROCESSING' | 'COMPLETED' | 'FAILED' | 'CANCELLED'
+
+/** Selects jobs. Without a field it selects the oldest 20. */
+export interface JobFilter {
+  status?: JobStatus
+  /** Jobs that have one of these tags. */
+  tags?: string[]
+  newestFirst?: boolean
+  limit?: number
+  offset?: number
+}
+
 /** The state of a job. */
 export interface JobState {
   id: bigint
   title: string
-  status: 'PENDING' | 'PROCESSING' | 'COMPLETED' | 'FAILED' | 'CANCELLED'
+  status: JobStatus
   attempt: number
   /** As JSON; undefined if there is none. */
   progressText: string | undefined
@@ -88,13 +100,15 @@ export class Admin {
   }
 
   async job(id: bigint): Promise<JobState> {
-    const [row] = await this.database.call('get_job(bigint, text)', [id, this.namespace], undefined,
-      'id, title, status, attempt, progress, result, error_message')
-    const [, title, status, attempt, progress, result, error] = row as Row
-    return {
-      id, title: title!, status: status as JobState['status'], attempt: Number(attempt), progressText: progress ?? undefined,
-      resultText: result ?? undefined, errorMessage: error ?? undefined,
-    }
+    const [row] = await this.database.call('get_job(bigint, text)', [id, this.namespace], undefined, jobColumns)
+    return jobOf(row!)
+  }
+
+  async jobs(filter: JobFilter = {}): Promise<JobState[]> {
+    const { status, tags, limit, offset, newestFirst } = filter
+    const rows = await this.database.call('list_jobs(text, text, text[], boolean, int, bigint, boolean)',
+      [this.namespace, status, tags ?? [], null, limit ?? 20, offset ?? 0, newestFirst ?? false], undefined, jobColumns)
+    return rows.map(jobOf)
   }
 
   /** Cancels a job that is not finished. */
@@ -105,6 +119,15 @@ export class Admin {
   /** Lets a job that has failed, or waits for its next attempt, start at once. */
   async retryJob(id: bigint, reason?: string): Promise<void> {
     await this.database.value('reset_job(bigint, text, text)', [id, reason ?? null, this.namespace])
+  }
+}
+
+const jobColumns = 'id, title, status, attempt, progress, result, error_message'
+
+function jobOf([id, title, status, attempt, progress, result, error]: Row): JobState {
+  return {
+    id: BigInt(id!), title: title!, status: status as JobStatus, attempt: Number(attempt), progressText: progress ?? undefined,
+    resultText: result ?? undefined, errorMessage: error ?? undefined,
   }
 }
 

@@ -2,7 +2,7 @@
  * The client of Posthorn, an event platform inside PostgreSQL. {@link Posthorn} publishes and handles the events and jobs
  * of one namespace.
  */
-export { Admin, type DeadLetter, type DeadLetterFilter, type JobState } from './admin.js'
+export { Admin, type DeadLetter, type DeadLetterFilter, type JobFilter, type JobState, type JobStatus } from './admin.js'
 export type { DB } from './database.js'
 export { type ErrorCode, EventErrors, Permanent, PosthornError, RetryAfter, Snooze } from './errors.js'
 export type { Event, Origin, Parse } from './event.js'

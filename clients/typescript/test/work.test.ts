@@ -38,6 +38,9 @@ test('errors say what becomes of a job', async (t) => {
   const failed = await ph.admin.job(ids[1]!)
   assert.equal(failed.status, 'FAILED')
   assert.match(failed.errorMessage!, /^again\n/)
+  assert.deepEqual(await ph.admin.jobs({ status: 'FAILED', newestFirst: true }), [failed, await ph.admin.job(ids[0]!)])
+  assert.deepEqual((await ph.admin.jobs({ limit: 2, offset: 1 })).map((job) => job.id), ids.slice(1, 3))
+  assert.deepEqual(await ph.admin.jobs({ tags: ['mail'] }), [])
 })
 
 test('progress is kept for later attempts', async (t) => {

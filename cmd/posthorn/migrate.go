@@ -76,6 +76,9 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON boo
 	if err := a.warnOfForeignObjects(cmd.Context(), conn); err != nil {
 		return err
 	}
+	if err := a.warnOfRoles(cmd.Context(), conn); err != nil {
+		return err
+	}
 	done := migration{Report: report}
 	if withPgCron {
 		if done.PgCronJob, err = a.usePgCron(cmd.Context(), conn); err != nil {
@@ -110,6 +113,18 @@ func (a *app) warnOfForeignObjects(ctx context.Context, conn *pgx.Conn) error {
 		a.log.Warn("schema posthorn has objects that are not Posthorn's; move them: alter table posthorn.NAME set schema public",
 			"objects", found.Unexpected)
 	}
+	return err
+}
+
+// warnOfRoles logs what the doctor finds of the roles: a user who may not create roles migrates
+// without them, and then only the owner can use anything.
+func (a *app) warnOfRoles(ctx context.Context, conn *pgx.Conn) error {
+	var found, advice string
+	rows, _ := conn.Query(ctx, "select found, advice from posthorn.examine_roles() where level <> 'ok'")
+	_, err := pgx.ForEachRow(rows, []any{&found, &advice}, func() error {
+		a.log.Warn(found, "advice", advice)
+		return nil
+	})
 	return err
 }
 

@@ -117,11 +117,17 @@ func (a *app) warnOfForeignObjects(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // warnOfRoles logs what the doctor finds of the roles: a user who may not create roles migrates
-// without them, and then only the owner can use anything.
+// without them, and then only the owner can use anything. A user who may not ask the doctor finds
+// the database up to date, and is told nothing.
 func (a *app) warnOfRoles(ctx context.Context, conn *pgx.Conn) error {
+	var may bool
+	err := conn.QueryRow(ctx, "select has_function_privilege('posthorn.examine_roles()', 'execute')").Scan(&may)
+	if err != nil || !may {
+		return err
+	}
 	var found, advice string
 	rows, _ := conn.Query(ctx, "select found, advice from posthorn.examine_roles() where level <> 'ok'")
-	_, err := pgx.ForEachRow(rows, []any{&found, &advice}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&found, &advice}, func() error {
 		a.log.Warn(found, "advice", advice)
 		return nil
 	})

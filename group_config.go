@@ -92,7 +92,7 @@ type GroupConfig struct {
 	// IdlePoll is the interval at which an idle group looks for events without a
 	// notification. The interval bounds the delay of a retry, and of an event whose
 	// transaction was open for long. A shorter interval costs an idle database more.
-	// Default: 250 ms.
+	// Default: 500 ms.
 	IdlePoll time.Duration
 
 	// KeepSealed leaves the payloads of confidential streams encrypted, for programs
@@ -127,7 +127,7 @@ func (c GroupConfig) withDefaults() GroupConfig {
 	c.BatchSize = cmp.Or(c.BatchSize, 1000)
 	c.LeaseFor = cmp.Or(c.LeaseFor, 30*time.Second)
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Minute)
-	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 500*time.Millisecond)
 	return c
 }
 
@@ -140,7 +140,7 @@ func (c GroupConfig) check() error {
 	case c.LeaseFor < time.Second || c.LeaseFor > 24*time.Hour:
 		return invalid("LeaseFor must be from a second to a day", "Leave it out for 30 seconds; leases are extended while handlers run.")
 	case c.IdlePoll < time.Millisecond:
-		return invalid("IdlePoll must be a millisecond or more", "Leave it out for 250 milliseconds.")
+		return invalid("IdlePoll must be a millisecond or more", "Leave it out for 500 milliseconds.")
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type ProjectionConfig struct {
 	// batches. Negative for none. Default: 5 minutes.
 	Timeout time.Duration
 	// IdlePoll is the interval at which an idle projection looks for events without a
-	// notification. Default: 250 ms.
+	// notification. Default: 500 ms.
 	IdlePoll time.Duration
 }
 
@@ -81,7 +81,7 @@ func (c ProjectionConfig) withDefaults() ProjectionConfig {
 	c.Backoff = c.Backoff.withDefaults(time.Second, time.Minute)
 	c.LeaseFor = cmp.Or(c.LeaseFor, 30*time.Second)
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Minute)
-	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 500*time.Millisecond)
 	return c
 }
 
@@ -96,7 +96,7 @@ func (p *projection) check() error {
 	case c.LeaseFor < time.Second || c.LeaseFor > 24*time.Hour:
 		return invalid("LeaseFor must be from a second to a day", "Leave it out for 30 seconds; the lease is extended while a batch is applied.")
 	case c.IdlePoll < time.Millisecond:
-		return invalid("IdlePoll must be a millisecond or more", "Leave it out for 250 milliseconds.")
+		return invalid("IdlePoll must be a millisecond or more", "Leave it out for 500 milliseconds.")
 	}
 	return checkPatterns(p.patterns, "order.placed, order.* or order.>")
 }

@@ -51,7 +51,7 @@ type RelayConfig struct {
 	// that the relay has written to. Default: one minute.
 	TrimEvery time.Duration
 	// IdlePoll is the interval at which an idle leader looks for events without a
-	// notification, and at which other processes try to become the leader. Default: 250
+	// notification, and at which other processes try to become the leader. Default: 500
 	// milliseconds.
 	IdlePoll time.Duration
 }
@@ -99,7 +99,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	c.Timeout = cmp.Or(c.Timeout, time.Minute)
 	c.MaxSetAside = cmp.Or(c.MaxSetAside, 1_000_000)
 	c.TrimEvery = cmp.Or(c.TrimEvery, time.Minute)
-	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 500*time.Millisecond)
 	return c
 }
 

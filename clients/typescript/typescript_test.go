@@ -20,6 +20,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testidle"
 	"github.com/posthorn/posthorn/internal/test/testnode"
 	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/localpg"
@@ -78,6 +79,41 @@ func TestTraceGoesThroughBothLanguages(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// An idle client asks the database as often as docs/operations.md says.
+func TestIdleClientsAskRarely(t *testing.T) {
+	t.Parallel()
+	testnode.Dir(t)
+	processes := map[string]testidle.Process{}
+	for role, kind := range map[string]string{
+		"idle worker":        "Node: a worker of jobs",
+		"idle group":         "Node: a group",
+		"idle ordered group": "Node: a group",
+		"idle transactions":  "Node: a group",
+		"idle reader":        "Node: a reader",
+	} {
+		for _, after := range []string{"", "event", "job"} {
+			if after != "" && (role == "idle worker") != (after == "job") {
+				continue
+			}
+			url := posthorntest.Database(t)
+			statements := testpg.CountStatements(t, url)
+			worker := startWorker(t, statements.URL(t), role)
+			if conn := connect(t, url); after != "" {
+				sql := "select posthorn.publish('default', 'e', '{}')"
+				if after == "job" {
+					sql = "select posthorn.enqueue('default', 'j', tags => '{idle}')"
+				}
+				if _, err := conn.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+				worker.await(after, 1)
+			}
+			processes[strings.TrimSpace(role+" "+after)] = testidle.Process{Kind: kind, Statements: statements}
+		}
+	}
+	testidle.Check(t, processes)
 }
 
 // The client goes on when Postgres is killed and starts again. Each event has its effect once.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -14,10 +15,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testidle"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testtls"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -114,6 +118,55 @@ func statusOf(t *testing.T, url, token string) int {
 	}
 	_ = answer.Body.Close()
 	return answer.StatusCode
+}
+
+// An idle server asks the database as often as docs/operations.md says, also while requests wait.
+func TestIdleServersAskRarely(t *testing.T) {
+	t.Parallel()
+	processes := map[string]testidle.Process{}
+	for _, command := range []string{"serve", "up"} {
+		for _, request := range []string{"", "POST /v1/groups/billing/claim", "GET /events/subscribe?tags=x&worker_id=w&wait=60"} {
+			database := posthorntest.Database(t)
+			typed(t, connectTo(t, database), "select posthorn.define_group('default', 'billing')")
+			statements := testpg.CountStatements(t, database)
+			p := startPosthorn(t, statements.URL(t), command)
+			kind := "posthorn " + command
+			if method, path, waits := strings.Cut(request, " "); waits {
+				kind += ", requests wait"
+				waitAt(t, method, p.url+path)
+			}
+			processes[kind+" "+request] = testidle.Process{Kind: kind, Statements: statements}
+		}
+	}
+	testidle.Check(t, processes)
+}
+
+// waitAt sends requests that wait for work, until the test ends.
+func waitAt(t *testing.T, method, url string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for range 3 {
+		waiting.Go(func() {
+			for ctx.Err() == nil {
+				r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(`{"wait": 60}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				answer, err := http.DefaultClient.Do(r)
+				if err != nil {
+					continue // the test has ended
+				}
+				_ = answer.Body.Close()
+				if answer.StatusCode/100 != 2 {
+					t.Errorf("a request that waits is answered with %d", answer.StatusCode)
+					return
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); waiting.Wait() })
 }
 
 // Requests that wait for events get an answer, and the process ends without an error.

@@ -28,7 +28,7 @@ const (
 
 	// poll is how often to scan the log without a notification: an event whose
 	// transaction stayed open for long causes none.
-	poll = 250 * time.Millisecond
+	poll = 500 * time.Millisecond
 )
 
 // Hub reads the log for all listeners of a client. It is safe for use by any number

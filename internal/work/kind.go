@@ -128,25 +128,36 @@ func Run(stop, work context.Context, config Config) error {
 // batch is the jobs of one take.
 type batch struct{ jobs []*Job }
 
-// Room waits until there may be jobs and there is room for some, and reserves that room:
-// a batch or, without batches, one job for each handler that is idle and, if jobs are
-// short, those that will start in the next moment.
+// Room waits until there is room for jobs and there may be some, and reserves room: for a
+// batch or, without batches, one job for each handler that is idle and, if jobs are short,
+// those that will start in the next moment. It waits for room first: a take that waited
+// for room after it had learned of jobs would claim even if another take has meanwhile
+// found that there are none, and two takes would make each other claim for ever.
 func (k *kind) Room(stop context.Context) int {
-	if !k.awaitJobs(stop) {
-		return 0
-	}
-	for stop.Err() == nil {
+	for k.awaitRoom(stop) && k.awaitJobs(stop) {
 		if n := k.reserve(); n > 0 {
 			return n
 		}
-		k.more.Store(true)
-		k.waiter.Pass() // until there is room, others may claim
+		k.waiter.Pass() // another take has reserved the room
+	}
+	return 0
+}
+
+// awaitRoom waits until there is room for jobs, without reserving it.
+func (k *kind) awaitRoom(stop context.Context) bool {
+	for stop.Err() == nil {
+		k.mu.Lock()
+		n := k.room()
+		k.mu.Unlock()
+		if n > 0 {
+			return true
+		}
 		select {
 		case <-stop.Done():
 		case <-k.hasRoom:
 		}
 	}
-	return 0
+	return false
 }
 
 // awaitJobs waits for news, unless there are more jobs. One goroutine waits at a time.
@@ -212,19 +223,17 @@ func (k *kind) unlockRoom() {
 // Take claims jobs, and completes those that are done.
 func (k *kind) Take(work context.Context, n int, _ *batch) (*batch, error) {
 	asked := time.Now()
-	k.more.Store(true)
 	taken := k.takeAndComplete(work, n)
-	if taken.ClaimError != nil {
-		k.freeRoom(n)
-		k.waiter.Found() // another waiter may succeed
-		return nil, taken.ClaimError
-	}
+	more := taken.ClaimError != nil || len(taken.Jobs) == n
+	k.more.Store(more) // before there is room, for which the other take waits
 	k.freeRoom(n - len(taken.Jobs))
-	if more := len(taken.Jobs) == n; more {
-		k.waiter.Found()
+	if more {
+		k.waiter.Found() // after an error, another waiter may succeed
 	} else {
-		k.more.Store(false)
 		k.waiter.Done() // the handlers of these jobs may take long
+	}
+	if taken.ClaimError != nil {
+		return nil, taken.ClaimError
 	}
 	if len(taken.Jobs) == 0 {
 		return nil, nil

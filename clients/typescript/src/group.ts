@@ -81,7 +81,7 @@ export interface GroupOptions {
   leaseFor?: number
   /** Of one call of a handler: then its signal comes. 0 for none. Default: 5 minutes. */
   timeout?: number
-  /** How often an idle group looks for events without a notification. Default: 250 ms. */
+  /** How often an idle group looks for events without a notification. Default: 500 ms. */
   idlePoll?: number
   /** Wraps every handler of single events. The first one is the outermost. */
   middleware?: Middleware[]
@@ -106,7 +106,7 @@ export class Group {
   constructor(private readonly client: Posthorn, readonly name: string, options: GroupOptions) {
     this.options = {
       ...options, concurrency: options.concurrency ?? 10, batchSize: options.batchSize ?? 1000, leaseFor: options.leaseFor ?? 30_000,
-      timeout: options.timeout ?? 300_000, idlePoll: options.idlePoll ?? 250,
+      timeout: options.timeout ?? 300_000, idlePoll: options.idlePoll ?? 500,
     }
     const bounds = (value: number, from: number, to: number) => value >= from && value <= to
     if (!bounds(this.options.concurrency, 1, 10_000)) throw invalid('concurrency must be from 1 to 10000', 'Leave it out for 10.')
@@ -114,7 +114,7 @@ export class Group {
     if (!bounds(this.options.leaseFor, 1000, 86_400_000)) {
       throw invalid('leaseFor must be from a second to a day', 'Leave it out for 30 seconds; leases are extended while handlers run.')
     }
-    if (!bounds(this.options.idlePoll, 1, Infinity)) throw invalid('idlePoll must be a millisecond or more', 'Leave it out for 250 milliseconds.')
+    if (!bounds(this.options.idlePoll, 1, Infinity)) throw invalid('idlePoll must be a millisecond or more', 'Leave it out for 500 milliseconds.')
   }
 
   /**

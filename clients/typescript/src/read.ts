@@ -26,7 +26,7 @@ export interface ReadOptions {
 }
 
 const batchSize = 1000
-const idlePoll = 250
+const idlePoll = 500
 
 /** The instant of a moment, as Postgres reads it. */
 export function instantOf(moment: Moment): string {

@@ -41,6 +41,14 @@ const roles: Record<string, () => void> = {
     await hang('booked')
     job.setResult('shipped')
   }),
+  // Processes that become idle after one job, or one event.
+  'idle worker': () => ph.work(['idle'], (job) => say(`job ${job.id}`)),
+  'idle group': () => ph.group('idle', { start: 'beginning' }).handle('h', '>', (e) => say(`event ${e.id}`)),
+  'idle ordered group': () => ph.group('idle', { start: 'beginning', order: 'key' }).handle('h', '>', (e) => say(`event ${e.id}`)),
+  'idle transactions': () => ph.group('idle', { start: 'beginning' }).handleTx('h', '>', (_, e) => say(`event ${e.id}`)),
+  'idle reader': () => void (async () => {
+    for await (const e of ph.read({ follow: true, signal: stop.signal })) say(`event ${e.id}`)
+  })(),
   // A job that is completed in its transaction.
   complete: () => ph.work(['complete'], { leaseFor: 1000 }, async (job) => {
     const tx = await ph.pool.connect()

@@ -20,6 +20,7 @@ type Proxy struct {
 	address  string
 
 	mu         sync.Mutex
+	statements *Statements // counts them; may be nil
 	silent     bool
 	unanswered int // connections without an answer that the client has closed
 	conns      map[*proxied]struct{}
@@ -147,12 +148,22 @@ func (p *Proxy) serve(client net.Conn) {
 				_ = client.Close()
 			}
 		})
-		_, _ = io.Copy(c.server, client)
+		_, _ = io.Copy(p.counted(c.server), client)
 		c.hangUp()
 	}
 	if p.isMute(c) {
 		_, _ = io.Copy(io.Discard, client)
 	}
+}
+
+// counted is the way to the server, on which statements are counted if that was asked for.
+func (p *Proxy) counted(server io.Writer) io.Writer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.statements == nil {
+		return server
+	}
+	return io.MultiWriter(server, p.statements.frontend())
 }
 
 // open connects to Postgres, unless the proxy is silent.

@@ -236,6 +236,7 @@ func TestJobThatSilencesItsWorkersFails(t *testing.T) {
 	equal(t, "a fourth time", s.claimJobs("w", "{x}", 1), []int64{})
 	equal(t, "status", s.jobStatus(id), "FAILED")
 	equal(t, "story", s.jobLog(id), "PICKED EXPIRED PICKED EXPIRED PICKED EXPIRED FAILED")
+	equal(t, "error", value[string](s, "select error_message from posthorn.jobs where id = $1", id), "its worker went silent, 3 times so far: the job may be what ends them")
 	s.exec("select posthorn.reset_job($1, 'mended')", id)
 	equal(t, "after a reset", s.claimJobs("w", "{x}", 1), []int64{id})
 	equal(t, "attempt", value[int](s, "select attempt from posthorn.jobs where id = $1", id), 4)

@@ -77,7 +77,8 @@ comment on type posthorn.job_claim is 'What a claim of jobs asks for.';
 create type posthorn.job_turn as (
   job bigint,
   tag text,
-  turn timestamptz
+  turn timestamptz,
+  rank int
 );
 comment on type posthorn.job_turn is 'The fair turn that a job had under a tag.';
 
@@ -90,7 +91,8 @@ create type posthorn.picked_jobs as (
   last_month date,
   lease_until timestamptz,
   keyed bigint[],                      -- those of them that have a unique key; null: none
-  turns posthorn.job_turn[]            -- that those of them had that have fair turns; null: none
+  turns posthorn.job_turn[],           -- that those of them had that have fair turns; null: none
+  found posthorn.job_turn[]            -- the turns by which jobs were found under tags with a clock; null: none
 );
 comment on type posthorn.picked_jobs is 'The jobs that a claim has got.';
 
@@ -195,10 +197,13 @@ create table posthorn.parked_jobs (
   month date not null,
   fair boolean not null,               -- as in ready_jobs
   tag text collate "C" not null,       -- the one that holds it back
+  turns jsonb,                         -- its fair turns by its tags; null: it is not fair
+  fair_key text collate "C",           -- of a job with fair turns
   primary key (namespace_id, tag, rank, turn, job)
 );
 comment on table posthorn.parked_jobs is 'Jobs that a tag which is paused or at its limit holds back.';
 create index parked_jobs_fair on posthorn.parked_jobs (job) where fair;
+create index parked_jobs_fair_key on posthorn.parked_jobs (namespace_id, fair_key, rank, job) where fair_key is not null;
 
 create table posthorn.blocked_jobs (
   job bigint primary key,

@@ -34,7 +34,7 @@ begin
       limited := posthorn.limited_jobs(ns, admitted);
     end if;
     if limited.jobs is not null then
-      perform posthorn.occupy_tags(ns, limited, c.at);
+      perform posthorn.occupy_tags(ns, limited);
     end if;
     picked := posthorn.add_picked(picked, admitted);
     room := max_jobs - coalesce(cardinality(picked.jobs), 0);
@@ -144,15 +144,20 @@ begin
     where w.jobs > posthorn.tag_room(l, at));
 end $$;
 
--- Notes that jobs of limited tags run.
-create or replace function posthorn.occupy_tags(ns int, limited posthorn.tagged_jobs, at timestamptz)
+-- Notes that jobs of limited tags run. Their attempts begin now: since the claim found them, it may have waited for the
+-- lock, and other jobs may have ended whose places they have. So no two attempts overlap in the log that could not
+-- overlap, and no period has more starts in it than a limit allows.
+create or replace function posthorn.occupy_tags(ns int, limited posthorn.tagged_jobs)
 returns void language plpgsql as $$
+declare
+  now constant timestamptz := posthorn.now();
 begin
+  update posthorn.running_jobs r set picked_at = now, seen_at = now where r.job = any (limited.jobs);
   insert into posthorn.running_tags (namespace_id, tag, job)
   select ns, x.tag, x.job from unnest(limited.jobs, limited.tags) x (job, tag)
   on conflict do nothing; -- see free_lost_places
   insert into posthorn.job_starts (namespace_id, tag, at, jobs)
-  select ns, l.tag, at, w.jobs
+  select ns, l.tag, now, w.jobs
   from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w
   cross join lateral posthorn.tag_limit(ns, w.t) l
   where l.period is not null;
@@ -200,6 +205,7 @@ begin
   perform posthorn.reopen_tags(ns, spared) where spared <> '{}';
   admitted.first_month := picked.first_month;
   admitted.last_month := picked.last_month;
+  admitted.found := picked.found;
   admitted.keyed := nullif(array(select k from unnest(picked.keyed) k where k = any (admitted.jobs)), '{}');
   return admitted;
 end $$;
@@ -215,8 +221,11 @@ begin
     select jsonb_object_agg(t.job || ' ' || t.tag, t.turn) into turns from unnest(picked.turns) t;
   end if;
   delete from posthorn.running_jobs r where r.job = any (jobs);
-  insert into posthorn.parked_jobs (namespace_id, rank, turn, job, month, fair, tag)
-  select ns, -o.priority, coalesce(f.turn, s.due_at, o.run_at), o.id, o.month, f.turn is not null, p.barrier
+  insert into posthorn.parked_jobs (namespace_id, rank, turn, job, month, fair, tag, turns, fair_key)
+  select ns, -o.priority, coalesce(f.turn, s.due_at, o.run_at), o.id, o.month, f.turn is not null, p.barrier,
+    case when f.turn is not null then (
+      select jsonb_object_agg(t, turns->(p.job || ' ' || t)) from unnest(o.tags) t where turns ? (p.job || ' ' || t)) end,
+    case when f.turn is not null then o.fair_key end
   from unnest(jobs, barriers) p (job, barrier)
   cross join lateral posthorn.enqueued_job(ns, p.job, picked.first_month, picked.last_month) o
   cross join lateral (select (turns->>(p.job || ' ' || p.barrier))::timestamptz) f (turn)
@@ -226,7 +235,7 @@ begin
     select (o.id, ns, o.month)::posthorn.job_ref
     from unnest(jobs, barriers) p (job, barrier)
     cross join lateral posthorn.enqueued_job(ns, p.job, picked.first_month, picked.last_month) o
-    where p.barrier is null), at, true) where array_position(barriers, null) is not null;
+    where p.barrier is null), at, true, picked.turns) where array_position(barriers, null) is not null;
   -- Where a period is the barrier, time opens it; where running jobs are, the end of one of them does.
   perform posthorn.reopen_in_time(ns, barriers, at) where barriers <> '{}';
 end $$;

@@ -84,6 +84,9 @@ begin
   if picked.keyed is not null then
     _ := posthorn.free_job_keys(c.namespace_id, picked);
   end if;
+  if picked.found is not null then
+    _ := posthorn.move_fair_clocks(c.namespace_id, picked);
+  end if;
   if picked.jobs is not null and alone then
     -- If a crash forgets the claim, the jobs are still ready, and are handed out again. A claim without jobs may be
     -- followed by rows of the caller that nobody would write again.
@@ -154,11 +157,11 @@ declare
   began constant timestamptz := clock_timestamp();
   entries bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0);
   places tid[];
-  jobs bigint[];                       -- at those places, in order; null: the order is that of ready_jobs
+  turns posthorn.job_turn[];           -- the jobs at those places, in order; null: the order is that of ready_jobs
   picked posthorn.picked_jobs;
 begin
   if c.fair then
-    select f.places, f.jobs into places, jobs from posthorn.find_fair_heads(c, in_turn, unlocked) f;
+    select f.places, f.turns into places, turns from posthorn.find_fair_heads(c, in_turn, unlocked) f;
   elsif cardinality(c.tags) = 1 then
     places := posthorn.find_heads(c, c.tags[1], in_turn, unlocked);
     if not in_turn and cardinality(places) < c.max_jobs then
@@ -169,9 +172,10 @@ begin
   end if;
   if places <> '{}' then
     picked := posthorn.take_places(c, places);
-    if cardinality(jobs) > 1 then
-      picked := posthorn.put_in_order(picked, jobs);
+    if cardinality(turns) > 1 then
+      picked := posthorn.put_in_order(picked, turns);
     end if;
+    picked.found := turns;
   end if;
   entries := pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass) - entries;
   if entries > 2000 + 4 * c.max_jobs then
@@ -291,7 +295,7 @@ begin
     from gone g
   )
   select array_agg(g.job), array_agg(g.attempt + 1), min(g.month), max(g.month), array_agg(g.job) filter (where not g.plain),
-    array_agg((g.job, g.tag, g.turn)::posthorn.job_turn) filter (where g.fair)
+    array_agg((g.job, g.tag, g.turn, g.rank)::posthorn.job_turn) filter (where g.fair)
   into picked.jobs, picked.attempts, picked.first_month, picked.last_month, others, picked.turns
   from (select x.* from gone x order by x.rank, x.turn, x.job) g;
   if others is not null then
@@ -307,7 +311,7 @@ end $$;
 create or replace function posthorn.add_picked(a posthorn.picked_jobs, b posthorn.picked_jobs)
 returns posthorn.picked_jobs language sql immutable
 return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b.first_month), greatest(a.last_month, b.last_month), null, a.keyed || b.keyed,
-  a.turns || b.turns)::posthorn.picked_jobs;
+  a.turns || b.turns, a.found || b.found)::posthorn.picked_jobs;
 
 -- Locks the row that decides which claim has a job with several tags or a unique key; null if another transaction has
 -- it. Under its first tag a job with fair turns has another turn.

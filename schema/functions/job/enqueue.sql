@@ -373,13 +373,14 @@ returns setof posthorn.enqueued_jobs language sql stable rows 1 as $$
 $$;
 
 -- Puts jobs where workers find them: at once, or when they are due. back: to their old places, see fair_turns.sql.
-create or replace function posthorn.offer_jobs(jobs posthorn.job_ref[], at timestamptz, back boolean default false)
-returns void language plpgsql
+create or replace function posthorn.offer_jobs(
+  jobs posthorn.job_ref[], at timestamptz, back boolean default false, had posthorn.job_turn[] default null
+) returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 begin
   if pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null then
-    perform posthorn.offer_in_turn(jobs, at, back);
+    perform posthorn.offer_in_turn(jobs, at, back, had);
     return;
   end if;
   with job as materialized (

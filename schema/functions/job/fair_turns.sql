@@ -16,14 +16,20 @@
 -- Jobs that are tried again take turns of their own, beside the untried jobs of their key: they do not wait for all of
 -- those, and a key whose jobs fail has two turns in a round at most. Jobs that come back without having been tried,
 -- since a limit or their worker's end held them up, come next. A tag that has no room keeps them in the order of their
--- turns under that tag, and its clock moves on when it has room for them.
+-- turns under that tag, and its clock moves on when it has room for them. They come back with the turns that they had:
+-- with one turn for all, their ids would decide, and so the order of enqueueing. Jobs that were found and held back do
+-- not move the clock of the tag where they were found: jobs of other keys would get turns behind all of them.
 
--- Puts jobs where workers find them, some of which have a fair key or a tag with a clock. back: they had their turn.
-create or replace function posthorn.offer_in_turn(jobs posthorn.job_ref[], at timestamptz, back boolean)
-returns void language plpgsql
+-- Puts jobs where workers find them, some of which have a fair key or a tag with a clock. back: they had their turn. had:
+-- the turns that some of them had. If they are not back, they take them anew, as far apart as they were.
+create or replace function posthorn.offer_in_turn(
+  jobs posthorn.job_ref[], at timestamptz, back boolean, had posthorn.job_turn[] default null
+) returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
+declare
+  held constant jsonb := (select jsonb_object_agg(h.job || ' ' || h.tag, h.turn) from unnest(had) h);
 begin
   perform posthorn.start_fair_clocks(jobs, at);
   with job as materialized (
@@ -35,20 +41,22 @@ begin
     insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
     select j.due_at, j.id, j.namespace_id, j.month from job j where j.due_at > at
   ), place as materialized (
-    select j.*, t.tag, c.turn as clock,
+    select j.*, t.tag, c.turn as clock, h.turn as had, min(h.turn) over (partition by j.namespace_id, t.tag, j.priority) as first,
       sum(make_interval(secs => 0.01 / coalesce(j.weight, 1))) over (
         partition by j.namespace_id, t.tag, j.priority, j.fair_key, j.attempt > 0 order by j.nth) as rounds
     from job j
     cross join lateral unnest(posthorn.ready_tags(j.tags)) t (tag)
     cross join lateral posthorn.fair_clock(j.namespace_id, t.tag, -j.priority) c (turn)
+    cross join lateral (select (held->>(j.id || ' ' || t.tag))::timestamptz) h (turn)
     where j.due_at <= at
   )
   insert into posthorn.ready_jobs (namespace_id, rank, turn, job, month, attempt, plain, fair, tag, fair_key)
   select p.namespace_id, -p.priority, case
       when p.clock is null then p.due_at
-      when back then p.clock - interval '10 milliseconds'
+      when back then coalesce(p.had, p.clock - interval '10 milliseconds')
+      when p.had is not null then greatest(p.first, p.clock) + (p.had - p.first)
       when p.fair_key is null then p.clock + interval '10 milliseconds'
-      else coalesce(l.turn, p.clock) + p.rounds
+      else greatest(l.turn, k.turn, p.clock) + p.rounds
     end, p.id, p.month, p.attempt, posthorn.is_plain(p.tags, p.unique_key), bool_or(p.clock is not null) over (partition by p.id), p.tag,
     coalesce(p.fair_key, '')
   from place p
@@ -60,7 +68,11 @@ begin
         > (p.fair_key, p.namespace_id, p.tag, -p.priority, p.attempt > 0, p.clock)
       and (r.fair_key, r.namespace_id, r.tag, r.rank, r.attempt > 0, r.turn)
         <= (p.fair_key, p.namespace_id, p.tag, -p.priority, p.attempt > 0, timestamptz 'infinity')
-    order by r.fair_key desc, r.namespace_id desc, r.tag desc, r.rank desc, (r.attempt > 0) desc, r.turn desc limit 1) l on true;
+    order by r.fair_key desc, r.namespace_id desc, r.tag desc, r.rank desc, (r.attempt > 0) desc, r.turn desc limit 1) l on true
+  left join lateral ( -- jobs of the key that a limit holds back come before it, too
+    select (x.turns->>p.tag)::timestamptz as turn from posthorn.parked_jobs x
+    where p.attempt = 0 and x.namespace_id = p.namespace_id and x.fair_key = p.fair_key and x.rank = -p.priority and x.turns ? p.tag
+    order by x.namespace_id desc, x.fair_key desc, x.rank desc, x.job desc limit 1) k on true;
   perform nextval('posthorn.job_news');
 end $$;
 
@@ -117,11 +129,10 @@ begin
   end if;
 end $$;
 
--- Does the work of find_heads and merge_heads where a tag has a clock, and moves the clocks on. Turns of several tags
--- cannot be compared: of the tags with jobs of the highest priority each gives one in turn, and chance decides which
+-- Does the work of find_heads and merge_heads where a tag has a clock. Turns of several tags cannot be compared: of the tags with jobs of the highest priority each gives one in turn, and chance decides which
 -- tag is the first.
 create or replace function posthorn.find_fair_heads(
-  c posthorn.job_claim, in_turn boolean, unlocked boolean, out places tid[], out jobs bigint[]
+  c posthorn.job_claim, in_turn boolean, unlocked boolean, out places tid[], out turns posthorn.job_turn[]
 ) language plpgsql as $$
 declare
   began constant timestamptz := clock_timestamp();
@@ -132,7 +143,7 @@ begin
     with head as materialized (
       select h.*, row_number() over (partition by h.tag, h.rank order by h.turn, h.job) as nth
       from posthorn.heads_of_tags(c.namespace_id, c.tags, heads, in_turn, began) h
-    ), found as materialized (
+    ), locked as materialized (
       select l.*
       from (
         select d.tag, d.rank, d.turn, d.job, case
@@ -146,22 +157,37 @@ begin
         offset 0) l
       where l.place is not null
       limit c.max_jobs
-    ), moved as (
-      insert into posthorn.fair_clocks (namespace_id, tag, rank, turn)
-      select c.namespace_id, f.tag, f.rank, max(f.turn) from found f
-      group by f.tag, f.rank
-      having max(f.turn) > posthorn.fair_clock(c.namespace_id, f.tag, f.rank) -- not null
     )
-    select array(select f.place from found f), array(select f.job from found f), (select count(*) from head h) >= heads
-    into places, jobs, more;
+    select array(select l.place from locked l), array(select (l.job, l.tag, l.turn, l.rank)::posthorn.job_turn from locked l),
+      (select count(*) from head h) >= heads
+    into places, turns, more;
     exit when cardinality(places) = c.max_jobs or heads >= 100000 or in_turn and not more;
     heads := case when more then heads * 8 else heads end;
     in_turn := true;
   end loop;
 end $$;
 
+-- Moves the clocks on to the jobs that a claim has got, of those that it has found under tags with clocks.
+create or replace function posthorn.move_fair_clocks(ns int, picked posthorn.picked_jobs)
+returns void language plpgsql as $$
+begin
+  insert into posthorn.fair_clocks (namespace_id, tag, rank, turn)
+  select ns, f.tag, f.rank, max(f.turn)
+  from (
+    select max(u.tag) as tag, max(u.rank) as rank, max(u.turn) as turn
+    from (
+      select x.job, x.tag, x.rank, x.turn, false as got from unnest(picked.found) x
+      union all
+      select j, null, null, null, true from unnest(picked.jobs) j) u
+    group by u.job
+    having bool_or(u.got)) f
+  where f.tag is not null
+  group by f.tag, f.rank
+  having max(f.turn) > posthorn.fair_clock(ns, f.tag, f.rank); -- not null
+end $$;
+
 -- Puts picked jobs into the order in which they were found.
-create or replace function posthorn.put_in_order(picked posthorn.picked_jobs, jobs bigint[])
+create or replace function posthorn.put_in_order(picked posthorn.picked_jobs, turns posthorn.job_turn[])
 returns posthorn.picked_jobs language plpgsql as $$
 begin
   select array_agg(p.job order by p.nth), array_agg(p.attempt order by p.nth) into picked.jobs, picked.attempts
@@ -170,7 +196,7 @@ begin
     from (
       select j.job, j.attempt, null as nth from unnest(picked.jobs, picked.attempts) j (job, attempt)
       union all
-      select f.job, null, f.nth from unnest(jobs) with ordinality f (job, nth)) u
+      select f.job, null, f.nth from unnest(turns) with ordinality f (job, tag, turn, rank, nth)) u
     group by u.job) p
   where p.attempt is not null; -- others were not taken
   return picked;
@@ -188,9 +214,9 @@ begin
       select x.ctid
       from unnest(jobs) j
       cross join lateral (select y.ctid from posthorn.ready_jobs y where y.job = j and y.fair offset 0) x))
-    returning r.job, r.tag, r.turn
+    returning r.job, r.tag, r.turn, r.rank
   )
-  select array_agg((g.job, g.tag, g.turn)::posthorn.job_turn) into turns from gone g;
+  select array_agg((g.job, g.tag, g.turn, g.rank)::posthorn.job_turn) into turns from gone g;
   return turns;
 end $$;
 

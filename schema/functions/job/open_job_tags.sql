@@ -64,6 +64,7 @@ declare
   lim constant posthorn.job_limits := posthorn.tag_limit(ns, label);
   free int;
   back posthorn.job_ref[];
+  had posthorn.job_turn[];
 begin
   free := coalesce(posthorn.tag_room(lim, at), 1000000);
   if free > 0 then
@@ -82,8 +83,11 @@ begin
       group by g.rank
       having max(g.turn) > posthorn.fair_clock(ns, label, g.rank)
     )
-    select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref order by g.rank, g.turn, g.job) into back from gone g;
-    perform posthorn.offer_jobs(back, at, cardinality(back) <= 10); -- more of them take turns anew: they would keep all others waiting
+    select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref order by g.rank, g.turn, g.job),
+      (select array_agg((x.job, t.key, t.value::timestamptz, x.rank)::posthorn.job_turn) from gone x, jsonb_each_text(x.turns) t)
+    into back, had
+    from gone g;
+    perform posthorn.offer_jobs(back, at, cardinality(back) <= 10, had); -- more of them take turns anew: they would keep all others waiting
   end if;
   if coalesce(cardinality(back), 0) < free then
     perform posthorn.reopen_tags(ns, array[label]);

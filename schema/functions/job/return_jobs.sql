@@ -86,6 +86,8 @@ as $$
 declare
   lost posthorn.running_jobs[];
   hopeless posthorn.running_jobs[];
+  times int;
+  alike posthorn.running_jobs[];       -- those of the hopeless ones whose workers went silent as many times
 begin
   at := coalesce(at, posthorn.now());
   if not exists (select from posthorn.running_jobs r where r.lease_until <= at) then
@@ -111,7 +113,7 @@ begin
   with failed as (
     insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, retry_count, error_message, created_at)
     select l.job, l.worker, 'FAILED', l.attempt, s.retry_count,
-      format('its worker went silent, %s times so far: the job may be what ends them', s.expiries), at
+      posthorn.silence(s.expiries), at
     from unnest(lost) l
     cross join lateral posthorn.enqueued_job(l.namespace_id, l.job, l.month, l.month) o
     join posthorn.retried_jobs s on s.job between l.job and l.job -- see heartbeat_jobs
@@ -121,9 +123,20 @@ begin
   select array_agg(l) filter (where f.event_id is not null), array_agg(l) filter (where f.event_id is null)
   into hopeless, lost
   from unnest(lost) l left join failed f on f.event_id = l.job;
-  perform posthorn.finish_jobs(hopeless, 'FAILED', 'its worker went silent again and again', at);
+  for times, alike in
+    select s.expiries, array_agg(l)
+    from unnest(hopeless) l join posthorn.retried_jobs s on s.job between l.job and l.job -- see heartbeat_jobs
+    group by s.expiries
+  loop
+    perform posthorn.finish_jobs(alike, 'FAILED', posthorn.silence(times), at);
+  end loop;
   perform posthorn.offer_jobs(posthorn.job_refs(lost), at, true);
   lost := lost || hopeless;
   perform posthorn.release_tags(array(select l.job from unnest(lost) l));
   return cardinality(lost);
 end $$;
+
+-- The error of a job that has failed since its workers went silent.
+create or replace function posthorn.silence(times int)
+returns text language sql immutable
+return format('its worker went silent, %s times so far: the job may be what ends them', times);

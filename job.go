@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
@@ -148,14 +147,19 @@ type attempt interface {
 	Sleep(ctx context.Context, name string, d time.Duration) error
 	Await(ctx context.Context, a pg.Await) (pg.Awaited, error)
 	Open(ctx context.Context, e pg.Event) (Event, error)
-	Begin(ctx context.Context) (pgx.Tx, error)
+	Transact(ctx context.Context, run, last func(tx pgx.Tx) error) error
 }
 
 // clientAttempt is an attempt of a job that a client has.
 type clientAttempt struct {
 	*work.Job
-	*pgxpool.Pool
 	client *Client
+}
+
+// Transact runs a function of the handler and then a statement of Posthorn in a transaction. It is one of
+// the handlers' transactions, which leave connections of the pool to those that use it beside them.
+func (a clientAttempt) Transact(ctx context.Context, run, last func(tx pgx.Tx) error) error {
+	return a.client.transactions.Do(ctx, a.LeaseFor(), run, last)
 }
 
 // Open opens an event whose payload may be sealed.
@@ -235,32 +239,31 @@ func Step[T any](ctx context.Context, job Job, name string, f func(ctx context.C
 }
 
 // StepTx is [Step] with a transaction for the effect, in which the result is saved too: both commit
-// together, so the step happens exactly once. The function must not end the transaction. An error
-// rolls it back.
+// together, so the step happens exactly once. The function must not end the transaction, nor begin
+// another StepTx. An error rolls it back. It needs a connection, see [Config].MaxConns.
 func StepTx[T any](ctx context.Context, job Job, name string, f func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	return step[T](job, name, func() (json.RawMessage, error) {
 		if job.attempt == nil {
 			return nil, invalid("StepTx needs a job of a client", "Test the handler with a client of package posthorntest.")
 		}
-		tx, err := job.attempt.Begin(ctx)
-		if err != nil {
-			return nil, err
+		if ctx.Value(stepTxKey{}) != nil {
+			return nil, invalid(fmt.Sprintf("step %q of job %d begins within the transaction of another step", name, job.ID),
+				"Make the steps one after the other: handlers that hold one transaction and want a second could wait for each other.")
 		}
-		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // without effect after the commit
-		value, err := f(ctx, worker.HoldTx(tx))
-		if err != nil {
-			return nil, err
-		}
-		encoded, err := encodeStep(job, name, value)
-		if err != nil {
-			return nil, err
-		}
-		if err := job.attempt.SaveStep(ctx, tx, name, encoded); err != nil {
-			return nil, unsavable(err)
-		}
-		return encoded, tx.Commit(ctx)
+		var encoded json.RawMessage
+		err := job.attempt.Transact(ctx, func(tx pgx.Tx) error {
+			value, err := f(context.WithValue(ctx, stepTxKey{}, name), tx)
+			if err == nil {
+				encoded, err = encodeStep(job, name, value)
+			}
+			return err
+		}, func(tx pgx.Tx) error { return unsavable(job.attempt.SaveStep(ctx, tx, name, encoded)) })
+		return encoded, err
 	})
 }
+
+// stepTxKey is the key of the name of a step, in the context of its function.
+type stepTxKey struct{}
 
 // step returns the result of a step: that which is saved, or that of make. Its value is decoded in
 // both cases, so that an attempt which makes the step has the value that later ones have.
@@ -484,6 +487,6 @@ func (c *Client) job(j *work.Job) Job {
 	return Job{
 		ID: j.ID, Attempt: j.Attempt, Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: j.Payload,
 		Metadata: j.Metadata, Priority: j.Priority, RetryCount: j.RetryCount, MaxRetries: j.MaxRetries,
-		RunAt: j.RunAt, CreatedAt: j.CreatedAt, LastProgress: j.ClaimedJob.Progress, attempt: clientAttempt{j, c.pool, c},
+		RunAt: j.RunAt, CreatedAt: j.CreatedAt, LastProgress: j.ClaimedJob.Progress, attempt: clientAttempt{j, c},
 	}
 }

@@ -233,6 +233,10 @@ func (r *replacement) finish(ctx context.Context) (done bool, err error) {
 // both may wait for locks of the other.
 func (r *replacement) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return worker.Retry{}.Do(ctx, func(ctx context.Context) error {
+		if err := r.client.transactions.Reserve(ctx); err != nil { // Prepare and Swap are the program's
+			return err
+		}
+		defer r.client.transactions.Free()
 		return pgx.BeginTxFunc(ctx, r.client.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
 	})
 }

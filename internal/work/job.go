@@ -66,6 +66,9 @@ func (j *Job) fence() pg.HeldJob {
 	return pg.HeldJob{ID: j.ID, Worker: j.kind.Worker, Attempt: j.Attempt}
 }
 
+// LeaseFor returns the length of the job's lease.
+func (j *Job) LeaseFor() time.Duration { return j.kind.LeaseFor }
+
 // SetResult sets the result that is saved when the job completes.
 func (j *Job) SetResult(result json.RawMessage) {
 	j.mu.Lock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
@@ -87,6 +88,68 @@ func TestStepIsSavedWithItsTransaction(t *testing.T) {
 	}
 	if n := testworld.Ask[int](w, "select count(*) from posthorn.job_steps($1)", id); n != 0 {
 		t.Errorf("%d steps are saved", n)
+	}
+}
+
+// Steps in transactions leave half of the pool's connections to the program, and so to their own functions.
+func TestStepsInTransactionsLeaveConnections(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ph := w.OpenWith(posthorn.Config{MaxConns: 4})
+	var arrived atomic.Int32
+	enough := make(chan struct{})
+	ph.Work(mail, posthorn.WorkConfig{Concurrency: 4}, func(ctx context.Context, job posthorn.Job) error {
+		arrived.Add(1)
+		_, err := posthorn.StepTx(ctx, job, "book", func(ctx context.Context, _ pgx.Tx) (int, error) {
+			select {
+			case <-enough:
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+			_, err := ph.Pool().Exec(ctx, "select 1")
+			return 0, err
+		})
+		return err
+	})
+	testworld.Run(t, ph)
+	ids := w.enqueueTitles("1", "2", "3", "4")
+	await.True(t, "all have come to their step", func() bool { return arrived.Load() == 4 })
+	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
+	defer cancel()
+	for range 20 { // a step that waited for a connection would get it between two of these
+		var free []*pgxpool.Conn
+		for range 2 {
+			conn, err := ph.Pool().Acquire(ctx)
+			if err != nil {
+				close(enough)
+				t.Fatalf("a connection of the program: %v", err)
+			}
+			free = append(free, conn)
+		}
+		for _, conn := range free {
+			conn.Release()
+		}
+	}
+	close(enough)
+	for _, id := range ids {
+		w.status(id, "COMPLETED")
+	}
+}
+
+// A step in a transaction within another one would need two transactions of the pool at once.
+func TestStepInAStepIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		_, err := posthorn.StepTx(ctx, job, "outer", func(ctx context.Context, _ pgx.Tx) (int, error) {
+			return posthorn.StepTx(ctx, job, "inner", func(context.Context, pgx.Tx) (int, error) { return 0, nil })
+		})
+		return err
+	})
+	w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "pay", Tags: mail, MaxRetries: posthorn.NoRetries})[0]
+	if job := w.status(id, "FAILED"); !strings.Contains(job.ErrorMessage, `step "inner" of job 1 begins within the transaction of another step`) {
+		t.Errorf("it failed with: %s", job.ErrorMessage)
 	}
 }
 

@@ -24,6 +24,10 @@ type Transactions struct {
 	log   *slog.Logger
 }
 
+// LeastConns is the number of connections that a pool needs: one for a transaction of a handler, and
+// one that the handler takes beside it.
+const LeastConns = 2
+
 // NewTransactions returns transactions on connections of a pool.
 func NewTransactions(pool *pgxpool.Pool, log *slog.Logger) *Transactions {
 	most := max(int(pool.Stat().MaxConns())/2, 1)
@@ -32,10 +36,8 @@ func NewTransactions(pool *pgxpool.Pool, log *slog.Logger) *Transactions {
 
 // begin waits for a connection, and begins a transaction.
 func (t *Transactions) begin(ctx context.Context, leaseFor time.Duration) (*pgxpool.Conn, pgx.Tx, error) {
-	select {
-	case t.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+	if err := t.Reserve(ctx); err != nil {
+		return nil, nil, err
 	}
 	conn, tx, err := pg.Begin(ctx, t.pool, leaseFor)
 	if err != nil {
@@ -44,10 +46,26 @@ func (t *Transactions) begin(ctx context.Context, leaseFor time.Duration) (*pgxp
 	return conn, tx, err
 }
 
-func (t *Transactions) release(conn *pgxpool.Conn) {
-	conn.Release()
+// Reserve waits until another transaction may use a connection of the pool. Its caller begins and ends
+// the transaction itself, and then calls Free.
+func (t *Transactions) Reserve(ctx context.Context) error {
+	select {
+	case t.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Free lets another transaction use the connection.
+func (t *Transactions) Free() {
 	t.ended.Add(1)
 	<-t.slots
+}
+
+func (t *Transactions) release(conn *pgxpool.Conn) {
+	conn.Release()
+	t.Free()
 }
 
 // Watch checks every watchEvery, and warns after watchLooks checks without a change.
@@ -74,6 +92,23 @@ func (t *Transactions) Watch(ctx context.Context) {
 				"connections", t.pool.Stat().MaxConns(), "transactions", len(t.slots))
 		}
 	}
+}
+
+// Do runs a function of a handler in a transaction of its own, then a statement of Posthorn, and
+// commits. The transaction that the function gets cannot be ended there.
+func (t *Transactions) Do(ctx context.Context, leaseFor time.Duration, run, last func(tx pgx.Tx) error) error {
+	p := t.Pipeline(leaseFor)
+	if err := p.Begin(ctx); err != nil {
+		return err
+	}
+	defer p.End(ctx) // without effect after the commit
+	if err := p.Run(run); err != nil {
+		return err
+	}
+	if err := last(p.tx); err != nil {
+		return err
+	}
+	return p.tx.Commit(ctx)
 }
 
 // Pipeline runs the transactions of one worker, one after another on one

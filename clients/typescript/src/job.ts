@@ -154,7 +154,10 @@ export class Job {
     return this.held.attempts.parse(text)
   }
 
-  /** Is {@link step} with the client of a transaction, in which the result is saved too: the step happens exactly once. */
+  /**
+   * Is {@link step} with the client of a transaction, in which the result is saved too: the step happens exactly once. The
+   * function must not begin another such step. It needs a connection, see {@link Options.maxConnections}.
+   */
   async stepTx<T>(name: string, run: (tx: ClientBase) => T | Promise<T>): Promise<T> {
     const saved = this.held.use(name)
     if (saved) return saved.value as T

@@ -1,7 +1,8 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import type { ClientBase } from 'pg'
 import { clip } from './consume.js'
 import { type Database, type DB, leaseTime, period, retry, type Row } from './database.js'
-import { isFinal, isLeaseLost, isOutage, messageOf, Permanent, PosthornError, RetryAfter, Snooze, Suspended, translate } from './errors.js'
+import { invalid, isFinal, isLeaseLost, isOutage, messageOf, Permanent, PosthornError, RetryAfter, Snooze, Suspended, translate } from './errors.js'
 import { Event, eventColumns, type Parse } from './event.js'
 import { Call, type HandlerContext, stopping } from './hold.js'
 import { type Attempts, HeldJob, Job, jobColumns } from './job.js'
@@ -420,9 +421,13 @@ export class JobWorker implements Attempts {
   }
 
   async inTransaction(job: HeldJob, name: string, run: (tx: ClientBase) => Promise<string>): Promise<string> {
+    if (inStep.getStore()) {
+      throw invalid(`step "${name}" of job ${job.id} begins within the transaction of another step`,
+        'Make the steps one after the other: handlers that hold one transaction and want a second could wait for each other.')
+    }
     const tx = await this.c.transactions.begin(leaseTime(this.c.leaseFor), job.signal)
     try {
-      const text = await run(tx.client)
+      const text = await inStep.run(true, () => run(tx.client))
       tx.close()
       await tx.commitAfter(saveStepSQL, [job.id, this.c.node, name, text, job.attempt], this.c.leaseFor)
       return text
@@ -461,6 +466,9 @@ export class JobWorker implements Attempts {
     return suspended
   }
 }
+
+/** Tells the function of a step in a transaction. */
+const inStep = new AsyncLocalStorage<boolean>()
 
 const saveStepSQL = 'select posthorn.save_step($1::bigint, $2::text, $3::text, $4::json, $5::int)'
 

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
+import pg from 'pg'
 import { Permanent, PosthornError, RetryAfter, Snooze } from '../src/index.js'
-import { child, effects, gate, kill, namespace, open, run, sql, until } from './world.js'
+import { child, databaseUrl, effects, gate, kill, namespace, open, run, sql, until } from './world.js'
 
 test('jobs complete, with and without results', async (t) => {
   const ph = await open(t)
@@ -79,6 +80,37 @@ test('steps are made once, and a sleep ends the attempt', async (t) => {
   assert.deepEqual(calls, ['attempt 1', 'charge', 'attempt 2', 'attempt 3'])
   assert.equal((await ph.admin.job(id)).resultText, '{"id":"ch_1"}')
   assert.equal((await sql(`select from ${table}`)).length, 1)
+})
+
+test('a pool of one connection is refused, and steps leave one of two to their functions', async (t) => {
+  await assert.rejects(open(t, { maxConnections: 1 }), (error: PosthornError) =>
+    error.code === 'invalid' && error.message === 'the pool has 1 connection, and 2 are needed' && /Set maxConnections to 2/.test(error.hint ?? ''))
+  const small = new pg.Pool({ connectionString: databaseUrl, max: 1 })
+  t.after(() => small.end())
+  await assert.rejects(open(t, { pool: small }), { code: 'invalid', message: 'the pool has 1 connection, and 2 are needed' })
+
+  const ph = await open(t, { maxConnections: 2 })
+  const table = await effects(t)
+  ph.work([], async (job) => {
+    await job.stepTx('book', async (tx) => {
+      await tx.query(`insert into ${table} (note) values ($1)`, [String(job.id)])
+      await ph.pool.query('select 1')
+    })
+  })
+  await ph.enqueue(ph.pool, Array.from({ length: 40 }, () => ({ title: 'x', maxRetries: 0 })))
+  run(ph)
+  await until('all are completed', async () => (await sql(`select from ${table}`)).length === 40)
+})
+
+test('a step in the transaction of another is refused', async (t) => {
+  const ph = await open(t)
+  ph.work([], async (job) => {
+    await job.stepTx('outer', () => job.stepTx('inner', () => undefined))
+  })
+  const id = await ph.enqueue(ph.pool, { title: 'x', maxRetries: 0 })
+  run(ph)
+  await until('it has failed', async () => (await ph.admin.job(id)).status === 'FAILED')
+  assert.match((await ph.admin.job(id)).errorMessage ?? '', /step "inner" of job \d+ begins within the transaction of another step/)
 })
 
 test('a step that fails is not saved, nor is the effect of its transaction', async (t) => {

@@ -73,13 +73,22 @@ type Client struct {
 // readers that scan the log.
 const controlConns = 5
 
-// Open connects to the database, and checks its schema and the namespace. Close the
-// client when it is no longer needed.
+// Open connects to the database, and checks its schema and the namespace. While the server
+// starts or recovers from a crash, it waits until ctx ends, and logs that. Close the client
+// when it is no longer needed.
 func Open(ctx context.Context, config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("open posthorn: %w", err)
 	}
+	c, err := pg.OnceReady(ctx, config.Logger, func(ctx context.Context) (*Client, error) { return open(ctx, config) })
+	if err != nil {
+		return nil, fmt.Errorf("open posthorn: %w", err)
+	}
+	return c, nil
+}
+
+func open(ctx context.Context, config Config) (*Client, error) {
 	c := &Client{
 		namespace: config.Namespace,
 		config:    config,
@@ -95,7 +104,7 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 	if err := c.connect(ctx); err != nil {
 		close(c.closing)
 		c.closePools()
-		return nil, fmt.Errorf("open posthorn: %w", err)
+		return nil, err
 	}
 	return c, nil
 }

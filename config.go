@@ -2,6 +2,7 @@ package posthorn
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/posthorn/posthorn/internal/process"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Config names the database and describes this process. Only the database is
@@ -45,7 +47,8 @@ type Config struct {
 	// for the transactions of handlers. The other half is for the program, and for
 	// handlers that use the pool beside their transactions. More connections run more
 	// transactions at once; each costs memory on the server. Connections are opened
-	// when they are needed. Default: 20. With Pool, the limit of that pool applies.
+	// when they are needed. At least 2. Default: 20. With Pool, the limit of that pool
+	// applies.
 	MaxConns int
 
 	// NodeID is the name of this process. The name must be unique in the namespace: two
@@ -128,10 +131,20 @@ func (c Config) check() error {
 		return invalid("both DatabaseURL and Pool are given", "Leave one of them out.")
 	case c.MaxConns < 0 || c.DrainFor < 0:
 		return invalid("MaxConns and DrainFor cannot be negative", "Leave them out for their defaults.")
+	case c.Pool == nil && c.MaxConns < worker.LeastConns:
+		return poolTooSmall(c.MaxConns, "MaxConns")
+	case c.Pool != nil && c.Pool.Config().MaxConns < worker.LeastConns:
+		return poolTooSmall(int(c.Pool.Config().MaxConns), "pgxpool.Config.MaxConns")
 	case len(c.NodeID) > 255:
 		return invalid("NodeID is longer than 255 bytes", "Leave it out, and the client makes one.")
 	}
 	return c.Seal.check()
+}
+
+func poolTooSmall(conns int, setting string) error {
+	return invalid(fmt.Sprintf("the pool has %d connection, and %d are needed", conns, worker.LeastConns),
+		fmt.Sprintf("Set %s to %d or more: one for the transaction of a handler, and one that the handler takes beside it. They are opened when they are needed.",
+			setting, worker.LeastConns))
 }
 
 // nodeRune replaces a character that the name of a node cannot have.

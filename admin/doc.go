@@ -104,3 +104,9 @@ func Connect(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pg
 	config.DialFunc = pg.Dial
 	return pg.Connect(ctx, config, log)
 }
+
+// ConnectOnceReady is [Connect], and waits while the server starts, recovers from a crash or
+// shuts down. Log receives a warning then.
+func ConnectOnceReady(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pgx.Conn, error) {
+	return pg.OnceReady(ctx, log, func(ctx context.Context) (*pgx.Conn, error) { return Connect(ctx, config, log) })
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/posthorn/posthorn/internal/test/testidle"
 	"github.com/posthorn/posthorn/internal/test/testnode"
 	"github.com/posthorn/posthorn/internal/test/testpg"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
@@ -159,6 +160,31 @@ func TestClientOutlivesCrashesOfPostgres(t *testing.T) {
 	}
 }
 
+// A client that is opened while Postgres recovers waits, and says so.
+func TestClientWaitsForARecoveringPostgres(t *testing.T) {
+	t.Parallel()
+	testnode.Dir(t)
+	config := testpg.Config(testdir.New(t, "typescript-").Path, testpg.BinDir(), map[string]string{"fsync": "off", "shared_buffers": "32MB"})
+	server := startServer(t, config)
+	conn := connect(t, server.URL())
+	if _, err := schema.Migrate(t.Context(), conn, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "create table effects (event bigint, note text)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Stop(await.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	finish := testpg.Recovering(t, config, server.URL())
+	var log testworld.Buffer
+	worker := startNode(t, &log, []string{"POSTHORN_DATABASE_URL=" + server.URL()}, "dist/test/worker.js", "restart", "default", "effects")
+	await.True(t, "it says that it waits", func() bool { return strings.Contains(log.String(), "waiting for the database") })
+	finish()
+	worker.await("event", 1)
+	worker.stop()
+}
+
 // The client works through a pooler that gives each transaction another connection.
 func TestClientThroughPooler(t *testing.T) {
 	t.Parallel()
@@ -205,14 +231,14 @@ type worker struct {
 
 func startWorker(t *testing.T, url, role string) *worker {
 	t.Helper()
-	return startNode(t, []string{"POSTHORN_DATABASE_URL=" + url}, "dist/test/worker.js", role, "default", "effects")
+	return startNode(t, t.Output(), []string{"POSTHORN_DATABASE_URL=" + url}, "dist/test/worker.js", role, "default", "effects")
 }
 
-func startNode(t *testing.T, env []string, args ...string) *worker {
+func startNode(t *testing.T, log io.Writer, env []string, args ...string) *worker {
 	t.Helper()
 	cmd := exec.Command("node", append([]string{"--enable-source-maps"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
-	cmd.Stderr = t.Output()
+	cmd.Stderr = log
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

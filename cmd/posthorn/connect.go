@@ -23,7 +23,14 @@ import (
 // connect opens one connection, which the caller closes. An error names the variable if
 // the URL is from there: the user may have forgotten its value.
 func (a *app) connect(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := connect(ctx, a.databaseURL, a.log)
+	conn, err := connect(ctx, a.databaseURL, a.log, admin.Connect)
+	return conn, a.ofVariable(err)
+}
+
+// connectOnceReady is connect for processes that are started together with the database: it waits
+// while the server starts or recovers, and says so.
+func (a *app) connectOnceReady(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := connect(ctx, a.databaseURL, a.log, admin.ConnectOnceReady)
 	return conn, a.ofVariable(err)
 }
 
@@ -35,12 +42,15 @@ func (a *app) ofVariable(err error) error {
 	return err
 }
 
-func connect(ctx context.Context, url string, log *slog.Logger) (*pgx.Conn, error) {
+// connector is [admin.Connect] or [admin.ConnectOnceReady].
+type connector func(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pgx.Conn, error)
+
+func connect(ctx context.Context, url string, log *slog.Logger, by connector) (*pgx.Conn, error) {
 	config, err := databaseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := admin.Connect(ctx, config, log)
+	conn, err := by(ctx, config, log)
 	if err != nil {
 		return nil, unreachable(config, err)
 	}

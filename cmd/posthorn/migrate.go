@@ -43,7 +43,7 @@ func newMigrate(a *app) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("status", "plan", "dry-run", "with-pg-cron")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		conn, err := a.connect(cmd.Context())
+		conn, err := a.connectOnceReady(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -191,7 +191,7 @@ func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 
 // open migrates the database and opens a client.
 func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, error) {
-	conn, err := a.connect(ctx)
+	conn, err := a.connectOnceReady(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -52,11 +52,7 @@ func IsUnreachable(err error) bool {
 		return false
 	}
 	if code := sqlState(err); code != "" {
-		switch code {
-		case "57P01", "57P02", "57P03": // the server is shutting down, has crashed, or is starting
-			return true
-		}
-		return strings.HasPrefix(code, "08")
+		return isStarting(err) || strings.HasPrefix(code, "08")
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error // a deadline that has passed is one too

@@ -125,6 +125,11 @@ export function isCollision(error: unknown): boolean {
   return ['40001', '40P01', '55P03'].includes(sqlState(error) ?? '')
 }
 
+/** Whether the server answered that it accepts no connections yet, or that it ended one for a restart. */
+export function isStarting(error: unknown): boolean {
+  return ['57P01', '57P02', '57P03'].includes(sqlState(error) ?? '')
+}
+
 /**
  * Whether the connection is not usable any more, or its server cannot work: it is shutting down, lacks memory, disk or
  * connections, is a standby, or did not answer. An error without SQLSTATE is of the network or a deadline.

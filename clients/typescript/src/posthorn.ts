@@ -4,7 +4,7 @@ import type pg from 'pg'
 import { Admin } from './admin.js'
 import type { Consumption } from './consume.js'
 import { Database, type DB, openPool, retry, settingsOf, settingsOfPool } from './database.js'
-import { invalid, isFinal, isOutage, PosthornError, sqlState } from './errors.js'
+import { invalid, isFinal, isOutage, isStarting, PosthornError, sqlState } from './errors.js'
 import type { Event, Parse } from './event.js'
 import { FetchedLeases } from './fetch.js'
 import { Group, type GroupOptions } from './group.js'
@@ -13,7 +13,7 @@ import { encodePayload, type Encoder, enqueue, type Message, type NewJob, publis
 import { Reader, type ReadOptions } from './read.js'
 import { schedule, type Schedule, unschedule } from './schedule.js'
 import { Telemetry } from './telemetry.js'
-import { Transactions } from './transaction.js'
+import { leastConnections, Transactions } from './transaction.js'
 import { upkeep } from './upkeep.js'
 import { lastWords, pause, sharedController } from './wait.js'
 import { Watch } from './watch.js'
@@ -38,7 +38,7 @@ export interface Options {
   nodeMetadata?: Record<string, unknown>
   /** The name of the connections in pg_stat_activity. Default: posthorn. */
   applicationName?: string
-  /** Bounds the connections of {@link Posthorn.pool}; at most half of them are for the transactions of handlers. Default: 20. */
+  /** Bounds the connections of {@link Posthorn.pool}; at most half of them are for the transactions of handlers. At least 2. Default: 20. */
   maxConnections?: number
   /** How many milliseconds handlers may continue after the signal of run has come. Default: 20 seconds. */
   drainFor?: number
@@ -99,16 +99,24 @@ export class Posthorn {
     this.admin = new Admin(this.database, this.namespace)
   }
 
-  /** Connects to the database, and checks its schema and the namespace. Close the client when it is no longer needed. */
+  /**
+   * Connects to the database, and checks its schema and the namespace. While the server starts or recovers from a crash,
+   * it waits, and logs that. Close the client when it is no longer needed.
+   */
   static async open(options: Options): Promise<Posthorn> {
     if (!options.databaseUrl === !options.pool) {
       throw invalid(options.pool ? 'both databaseUrl and pool are given' : 'no database is given',
         'Give databaseUrl, like postgres://user@host/database, or pool.')
     }
+    const connections = options.pool ? (options.pool.options.max ?? 10) : (options.maxConnections ?? 20)
+    if (!(connections >= leastConnections)) {
+      throw invalid(`the pool has ${connections} connection, and ${leastConnections} are needed`,
+        `Set ${options.pool ? 'max of the pool' : 'maxConnections'} to ${leastConnections} or more: one for the transaction of a handler, and one that the handler takes beside it. They are opened when they are needed.`)
+    }
     const nodeId = (options.nodeId ?? newNodeId()).replace(/[^A-Za-z0-9_.:-]/g, '_')
     const client = new Posthorn(options, await Telemetry.load(options.namespace ?? 'default', nodeId), nodeId)
     try {
-      await client.database.call('namespace_id(text)', [client.namespace])
+      await onceReady(client.log, () => client.database.call('namespace_id(text)', [client.namespace]))
     } catch (error) {
       await client.close()
       if (['3F000', '42883', '42P01'].includes(sqlState(error) ?? '')) {
@@ -353,6 +361,19 @@ export class Posthorn {
       } catch (error) {
         trouble.report(error)
       }
+    }
+  }
+}
+
+/** Calls a function, again and again while the server starts, recovers from a crash or shuts down. */
+async function onceReady<T>(log: Logger, call: () => Promise<T>): Promise<T> {
+  for (let waits = 0; ; waits++) {
+    try {
+      return await call()
+    } catch (error) {
+      if (!isStarting(error)) throw error
+      if (waits === 0) log.warn('waiting for the database: it starts, recovers or shuts down, and accepts no connections yet', { error })
+      await pause(500)
     }
   }
 }

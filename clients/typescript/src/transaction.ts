@@ -87,6 +87,9 @@ export function swallowed(): PosthornError {
     'Throw its error, or use a savepoint.')
 }
 
+/** The connections that a pool needs: one for a transaction of a handler, and one that the handler takes beside it. */
+export const leastConnections = 2
+
 /**
  * Runs the transactions of handlers. They use at most half of the pool's connections: handlers that take another
  * connection of the pool inside of their transactions would otherwise wait for each other.

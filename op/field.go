@@ -149,6 +149,10 @@ func (f Field) Set(text string) error {
 		n, err := f.number(text)
 		*p = int(n)
 		return err
+	case **int64: // 0 is not the same as none
+		n, err := f.number(text)
+		*p = &n
+		return err
 	case **float64:
 		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil || !(n >= 0 && n <= math.MaxInt32) {

@@ -1,6 +1,7 @@
 package op
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -30,16 +31,33 @@ type ByTag struct {
 type SetJobLimitInput struct {
 	ByTag
 	Body struct {
-		MaxRunning    int64 `json:"max_running,omitempty" flag:"max-running" minimum:"-1" maximum:"1000000000" doc:"How many jobs with the tag run at once. Default: any number; -1: none"`
-		MaxStarted    int64 `json:"max_started,omitempty" flag:"max-started" minimum:"-1" maximum:"1000000000" doc:"How many start in the period. Default: any number; -1: none"`
-		PeriodSeconds int64 `json:"period_seconds,omitempty" page:"seconds" minimum:"1" maximum:"31104000" doc:"The period, with max_started"`
+		MaxRunning    *int64 `json:"max_running,omitempty" flag:"max-running" minimum:"-1" maximum:"1000000000" doc:"How many jobs with the tag run at once. Default: any number; 0 or -1: none"`
+		MaxStarted    *int64 `json:"max_started,omitempty" flag:"max-started" minimum:"-1" maximum:"1000000000" doc:"How many start in the period. Default: any number; 0 or -1: none"`
+		PeriodSeconds int64  `json:"period_seconds,omitempty" page:"seconds" minimum:"1" maximum:"31104000" doc:"The period, with max_started"`
 	}
 }
 
 // limit is the limit as package admin has it.
 func (in *SetJobLimitInput) limit() admin.JobLimit {
 	b := in.Body
-	return admin.JobLimit{MaxRunning: int(b.MaxRunning), MaxStarted: int(b.MaxStarted), Period: time.Duration(b.PeriodSeconds) * time.Second}
+	return admin.JobLimit{MaxRunning: most(b.MaxRunning), MaxStarted: most(b.MaxStarted), Period: time.Duration(b.PeriodSeconds) * time.Second}
+}
+
+// most is a number of jobs as package admin has it, where 0 allows any number.
+func most(given *int64) int {
+	if given == nil {
+		return 0
+	}
+	return cmp.Or(int(*given), -1)
+}
+
+// given is the opposite of most.
+func given(limit int) *int64 {
+	if limit == 0 {
+		return nil
+	}
+	n := int64(limit)
+	return &n
 }
 
 var SetJobLimit = Op[SetJobLimitInput, None]{
@@ -62,7 +80,7 @@ var SetJobLimit = Op[SetJobLimitInput, None]{
 			if l.Tag == in.Tag && l.PeriodSeconds != float64(int64(l.PeriodSeconds)) {
 				return pg.Invalid(fmt.Sprintf("the period of tag %s is no whole number of seconds", in.Tag), "Change its limit with posthorn jobs limit.")
 			} else if l.Tag == in.Tag {
-				in.Body.MaxRunning, in.Body.MaxStarted, in.Body.PeriodSeconds = int64(l.MaxRunning), int64(l.MaxStarted), int64(l.PeriodSeconds)
+				in.Body.MaxRunning, in.Body.MaxStarted, in.Body.PeriodSeconds = given(l.MaxRunning), given(l.MaxStarted), int64(l.PeriodSeconds)
 			}
 		}
 		return err

@@ -37,8 +37,8 @@ func (s *Server) jobsToChange() {
 type snoozeBody struct {
 	_ struct{} `additionalProperties:"true"`
 	in.Worker
-	SnoozeFor period `json:"snooze_for" doc:"The time until the job is due again"`
-	Reason    string `json:"reason,omitempty" maxLength:"1000" doc:"Recorded in the log of the job" example:"the bank is closed"`
+	SnoozeFor *period `json:"snooze_for" doc:"The time until the job is due again"`
+	Reason    string  `json:"reason,omitempty" maxLength:"1000" doc:"Recorded in the log of the job" example:"the bank is closed"`
 }
 
 type snoozeOutput struct {
@@ -56,10 +56,10 @@ func (s *Server) snoozeJob(ctx context.Context, c caller, input *jobBodyInput) (
 	if err != nil {
 		return nil, err
 	}
-	if body.SnoozeFor == 0 {
+	if body.SnoozeFor == nil {
 		return nil, badRequest("snooze_for is missing", `Give the time until the job is due again, such as "5m".`)
 	}
-	report, err := pg.SnoozeJob(ctx, s.client.Pool(), job, time.Duration(body.SnoozeFor), body.Reason)
+	report, err := pg.SnoozeJob(ctx, s.client.Pool(), job, time.Duration(*body.SnoozeFor), body.Reason)
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,8 @@ func TestJobLimits(t *testing.T) {
 	s.call(t, "GET", "/events/subscribe?tags=mail&worker_id=w:1&wait=60", nil).want(t, 200)
 	s.call(t, "PUT", mail, `{"max_running":-1}`).want(t, 204)
 	equal(t, "none may run", limits()[0].MaxRunning, -1)
+	s.call(t, "PUT", mail, `{"max_running":0,"max_started":0,"period_seconds":60}`).want(t, 204)
+	equal(t, "none may run or start", limits()[0].Limit().String(), "0 at once, 0 per 1m0s")
 	s.call(t, "PUT", mail, `{}`).want(t, 204)
 	equal(t, "limits at last", len(limits()), 0)
 	actions, err := s.ph.Admin().Actions(t.Context(), 0, 10)

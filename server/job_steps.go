@@ -39,8 +39,8 @@ func (s *Server) saveJobStep(ctx context.Context, c caller, input *jobBodyInput)
 type sleepBody struct {
 	_ struct{} `additionalProperties:"true"`
 	in.Worker
-	Name     string `json:"name" maxLength:"255" doc:"Of the sleep, within its job: it is one of the steps" example:"cool down"`
-	SleepFor period `json:"sleep_for" doc:"The time until the job goes on"`
+	Name     string  `json:"name" maxLength:"255" doc:"Of the sleep, within its job: it is one of the steps" example:"cool down"`
+	SleepFor *period `json:"sleep_for" doc:"The time until the job goes on"`
 }
 
 // sleepView is a sleep of a job.
@@ -56,20 +56,20 @@ func (s *Server) sleepJob(ctx context.Context, c caller, input *jobBodyInput) (*
 	if err != nil {
 		return nil, err
 	}
-	if body.SleepFor == 0 {
+	if body.SleepFor == nil {
 		return nil, badRequest("sleep_for is missing", `Give the time until the job goes on, such as "24h".`)
 	}
-	until, err := pg.SleepJob(ctx, s.client.Pool(), job, body.Name, time.Duration(body.SleepFor))
+	until, err := pg.SleepJob(ctx, s.client.Pool(), job, body.Name, time.Duration(*body.SleepFor))
 	return &bodyOf[sleepView]{sleepView{job.ID, body.Name, until == nil, utc(valueOf(until))}}, err
 }
 
 type awaitBody struct {
 	_ struct{} `additionalProperties:"true"`
 	in.Worker
-	Name    string `json:"name" maxLength:"255" doc:"Of the wait, within its job: it is one of the steps" example:"paid"`
-	Type    string `json:"type" maxLength:"255" doc:"The type of the event" example:"payment.settled"`
-	Key     string `json:"key" maxLength:"255" doc:"The key of the event" example:"order-17"`
-	Timeout period `json:"timeout" doc:"The time after which the job goes on without the event"`
+	Name    string  `json:"name" maxLength:"255" doc:"Of the wait, within its job: it is one of the steps" example:"paid"`
+	Type    string  `json:"type" maxLength:"255" doc:"The type of the event" example:"payment.settled"`
+	Key     string  `json:"key" maxLength:"255" doc:"The key of the event" example:"order-17"`
+	Timeout *period `json:"timeout" doc:"The time after which the job goes on without the event"`
 }
 
 // awaitedView is what has become of a job's wait for an event.
@@ -89,11 +89,11 @@ func (s *Server) awaitEvent(ctx context.Context, c caller, input *jobBodyInput) 
 	if !c.may(scopeConsume) && !c.may(scopeRead) {
 		return nil, newProblem(http.StatusForbidden, "the token lacks the scope read", "Use a token that has it: a wait returns the event.")
 	}
-	if body.Timeout == 0 {
+	if body.Timeout == nil {
 		return nil, badRequest("timeout is missing", `Give the time after which the job goes on without the event, such as "168h".`)
 	}
 	came, err := pg.AwaitEvent(ctx, s.client.Pool(), job, pg.Await{
-		Name: body.Name, Type: body.Type, Key: body.Key, Timeout: time.Duration(body.Timeout), Hidden: c.hidden,
+		Name: body.Name, Type: body.Type, Key: body.Key, Timeout: time.Duration(*body.Timeout), Hidden: c.hidden,
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,32 @@ func TestSnoozeJob(t *testing.T) {
 		s.call(t, "POST", "/events/1/snooze", bad).want(t, 400)
 	}
 	s.call(t, "POST", "/events/1/snooze", map[string]any{"worker_id": "w:2", "snooze_for": "1h"}).want(t, 409)
+}
+
+// A period of 0 is given, not missing: the job goes on at once.
+func TestPeriodsOfZero(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for id, zero := range []any{"0ms", 0, "0s"} {
+		s.enqueue(t, `{"title":"a","tags":"x"}`)
+		s.take(t, "x", "w:1")
+		report := func(verb, period string) answered {
+			body := map[string]any{"worker_id": "w:1", "name": verb, period: zero, "type": "payment.settled", "key": "order-7"}
+			return s.call(t, "POST", fmt.Sprintf("/events/%d/%s", id+1, verb), body)
+		}
+		var slept sleepView
+		report("sleep", "sleep_for").want(t, 200, &slept)
+		equal(t, "the sleep is over", slept.Over, true)
+		var awaited awaitedView
+		report("await", "timeout").want(t, 200, &awaited)
+		equal(t, "the wait has timed out", awaited.TimedOut, true)
+		report("snooze", "snooze_for").want(t, 200)
+		equal(t, "taken again", s.take(t, "x", "w:1").ID, int64(id+1))
+	}
+	for verb, period := range map[string]string{"sleep": "sleep_for", "await": "timeout", "snooze": "snooze_for"} {
+		body := map[string]any{"worker_id": "w:1", "name": "none", "type": "t", "key": "k"}
+		s.call(t, "POST", "/events/1/"+verb, body).wantProblem(t, 400, period+" is missing")
+	}
 }
 
 func TestChangeAndDeleteJob(t *testing.T) {

@@ -191,7 +191,7 @@ func TestTagPages(t *testing.T) {
 	b.post(page, "/ui/default/tag/resume", url.Values{"tag": {"mail"}, "back": {"/ui/default/job-limits"}}).wantNone(t, ">paused<")
 	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"-2"}}).wantPage(t, 400, "max_running is out of range: -2", "from -1 to 1000000000")
 	b.get("/ui/default/tag/limit?tag=mail").wantPage(t, 200, `name="max_running" value="5"`, `name="seconds" value="60"`, `aria-current="page">Jobs`)
-	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"-1"}}).wantPage(t, 200, "Tag mail: 0 at once.")
+	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"0"}}).wantPage(t, 200, "Tag mail: 0 at once.")
 	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}}).wantPage(t, 200, "Tag mail: no limit.", "No tag is paused or limited.")
 
 	// The form has whole seconds, and would cut another period.

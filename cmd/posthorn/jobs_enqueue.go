@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"time"
 
@@ -60,6 +61,10 @@ func newJobsEnqueue(a *app) *cobra.Command {
 
 func (a *app) enqueueOne(cmd *cobra.Command, args []string, f jobFlags, asJSON bool) error {
 	ctx := cmd.Context()
+	given := cmd.Flags().Changed
+	if err := checkZeros(given("weight") && f.job.Weight == 0, given("unique-for") && f.job.UniqueFor == 0); err != nil {
+		return err
+	}
 	j, err := f.read(input{ctx, cmd.InOrStdin()}, args)
 	if err != nil {
 		return err
@@ -87,6 +92,17 @@ func (f jobFlags) read(stdin io.Reader, args []string) (posthorn.NewJob, error) 
 	j.Payload = optional(raw)
 	j.Metadata, err = metadataFlag(f.metadata)
 	return j, err
+}
+
+// checkZeros refuses zeros that are given: in a job they would mean the defaults.
+func checkZeros(weight, uniqueFor bool) error {
+	switch {
+	case weight:
+		return usageError{errors.New("weight must be 0.001 to 1000, not 0"), "leave it out for 1"}
+	case uniqueFor:
+		return usageError{errors.New("unique_for must be from a second to 10 years, not 0"), "leave it out to keep the key in use while the job is pending"}
+	}
+	return nil
 }
 
 // maxRetries is a number of retries as a job has it: there, zero means the default.
@@ -117,16 +133,16 @@ func parseJob(l line) (posthorn.NewJob, error) {
 		MaxRetries  *uint32                    `json:"max_retries"`
 		RetryDelays []lineDuration             `json:"retry_delays"`
 		UniqueKey   string                     `json:"unique_key"`
-		UniqueFor   lineDuration               `json:"unique_for"`
+		UniqueFor   *lineDuration              `json:"unique_for"`
 		FairKey     string                     `json:"fair_key"`
-		Weight      float64                    `json:"weight"`
+		Weight      *float64                   `json:"weight"`
 		Metadata    map[string]json.RawMessage `json:"metadata"`
 		After       []int64                    `json:"after"`
 	}
 	err := l.decode(&j)
 	job := posthorn.NewJob{
 		Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: optional(j.Payload), Priority: j.Priority, RunAt: j.RunAt,
-		UniqueKey: j.UniqueKey, UniqueFor: time.Duration(j.UniqueFor), FairKey: j.FairKey, Weight: j.Weight, Metadata: metadata(j.Metadata), After: j.After,
+		UniqueKey: j.UniqueKey, FairKey: j.FairKey, Metadata: metadata(j.Metadata), After: j.After,
 	}
 	if j.MaxRetries != nil {
 		job.MaxRetries = maxRetries(int(*j.MaxRetries))
@@ -134,7 +150,13 @@ func parseJob(l line) (posthorn.NewJob, error) {
 	for _, d := range j.RetryDelays {
 		job.RetryDelays = append(job.RetryDelays, time.Duration(d))
 	}
-	return job, err
+	if j.Weight != nil {
+		job.Weight = *j.Weight
+	}
+	if j.UniqueFor != nil {
+		job.UniqueFor = time.Duration(*j.UniqueFor)
+	}
+	return job, cmp.Or(err, checkZeros(j.Weight != nil && *j.Weight == 0, j.UniqueFor != nil && *j.UniqueFor == 0))
 }
 
 // lineDuration is a period in JSON, such as "90s".

@@ -134,7 +134,7 @@ func TestOthersGetTheirConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.MaxConns = 1
+	config.MaxConns = 2
 	shared, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +145,11 @@ func TestOthersGetTheirConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ph.Close()
+	other, err := shared.Acquire(t.Context()) // so that one is left
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
 	got := make(chan error, 1)
 	handled, begun := 0, time.Time{}
 	group := quick

@@ -45,6 +45,17 @@ func TestProcessesWaitForARecoveringDatabase(t *testing.T) {
 	for i, cmd := range processes {
 		await.True(t, cmd.Args[1]+" says that it waits", func() bool { return strings.Contains(log[i].String(), "waiting for the database") })
 	}
+	interrupted := exec.Command("posthorn", "serve", "--listen", "127.0.0.1:0", "--database-url", server.URL())
+	var its testworld.Buffer
+	interrupted.Stderr = &its
+	if err := interrupted.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "another one waits", func() bool { return strings.Contains(its.String(), "waiting for the database") })
+	_ = interrupted.Process.Signal(os.Interrupt)
+	if err := interrupted.Wait(); err != nil {
+		t.Errorf("an interrupt ends it with %v\n%s", err, its.String())
+	}
 	finish()
 	for i, cmd := range processes {
 		if i < 2 {

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -29,7 +30,7 @@ func OnceReady[T any](ctx context.Context, log *slog.Logger, open func(ctx conte
 		}
 		select {
 		case <-ctx.Done():
-			return opened, err
+			return opened, fmt.Errorf("%w while waiting for the database: %v", ctx.Err(), answerOf(err)) // as an interrupt, not as an outage
 		case <-time.After(readyEvery):
 		}
 	}

@@ -156,7 +156,10 @@ func parseJob(l line) (posthorn.NewJob, error) {
 	if j.UniqueFor != nil {
 		job.UniqueFor = time.Duration(*j.UniqueFor)
 	}
-	return job, cmp.Or(err, checkZeros(j.Weight != nil && *j.Weight == 0, j.UniqueFor != nil && *j.UniqueFor == 0))
+	if err == nil {
+		err = l.wrong(checkZeros(j.Weight != nil && *j.Weight == 0, j.UniqueFor != nil && *j.UniqueFor == 0))
+	}
+	return job, err
 }
 
 // lineDuration is a period in JSON, such as "90s".

@@ -257,8 +257,13 @@ func (l line) decode(into any) error {
 	if err == nil && decoder.More() {
 		err = errors.New("more than one document")
 	}
-	if err != nil {
-		return usageError{error: fmt.Errorf("line %d: %w", l.number, err)}
+	return l.wrong(err)
+}
+
+// wrong is the error of a line that cannot be read; nil without an error.
+func (l line) wrong(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return usageError{error: fmt.Errorf("line %d: %w", l.number, err)}
 }

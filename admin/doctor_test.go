@@ -59,7 +59,6 @@ func TestDoctorFinds(t *testing.T) {
 		"never tended":              {"upkeep", admin.Warn, "no process has ever", []string{"update posthorn.cluster set maintained_at = null"}},
 		"overdue":                   {"upkeep", admin.Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
 		"restored log":              {"cluster", admin.OK, "the one that the log comes from", []string{"update posthorn.cluster set clock_low = now()", "insert into posthorn.archive_restores (location, upto) values ('file:///a', 1)"}},
-		"published after a restore": {"cluster", admin.Warn, "3 events published after the restore of", []string{"insert into posthorn.moves (next_id, reason, last_id, published, at) values (1000, 'restore', 7, 3, posthorn.now() - interval '1 hour')"}},
 		"dropped":                   {"schema", admin.Fail, "it lacks function outcomes", []string{"drop function posthorn.outcomes cascade"}},
 		"strangers":                 {"schema", admin.Warn, "not Posthorn's: table orders", []string{"create table posthorn.orders ()"}},
 		"unread":                    {"groups", admin.Warn, "group g of namespace default has 1 event to read, and no worker has claimed any for 2h", []string{"select posthorn.define_group('default', 'g')", publish, later}},

@@ -63,7 +63,7 @@ func TestMapsNameWhatExists(t *testing.T) {
 	exists, relations := map[string]bool{}, map[string]bool{}
 	for _, o := range rows[object](t, conn, `
 		select proname::text, false from pg_proc where pronamespace = 'posthorn'::regnamespace
-		union select relname::text, true from pg_class where relnamespace = 'posthorn'::regnamespace and relkind in ('r', 'p', 'v') and not relispartition`) {
+		union select relname::text, relkind <> 'S' from pg_class where relnamespace = 'posthorn'::regnamespace and relkind in ('r', 'p', 'v', 'S') and not relispartition`) {
 		exists[o.Name] = true
 		if o.IsRelation {
 			relations[o.Name] = true

@@ -179,7 +179,7 @@ func TestDenseLogIsReadWithAnySettings(t *testing.T) {
 func TestDenseLogAsksForACrashFirst(t *testing.T) {
 	t.Parallel()
 	w, events := dense(t)
-	w.exec("delete from posthorn.uncrashed")
+	w.crashed()
 	next := &takes{session: w.another()}
 	wantEvents(t, next.next(), events[32:48]...)
 	if next.lease < w.lease+1_000_000_000 {

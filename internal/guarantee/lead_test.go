@@ -244,8 +244,8 @@ func TestOneSessionPlansAnArchive(t *testing.T) {
 func TestLeadEndsWhenTheServerCrashes(t *testing.T) {
 	t.Parallel()
 	for name, crash := range map[string]string{
-		"crash":                                  "delete from posthorn.uncrashed", // as Postgres does it
-		"crash that another session has noticed": "delete from posthorn.uncrashed; select posthorn.notice_restore()",
+		"crash":                                  crashed,
+		"crash that another session has noticed": crashed + "; select posthorn.notice_restore()",
 		"restore":                                "update posthorn.cluster set life = '1/2/3/4'; select posthorn.notice_restore()",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -340,21 +340,28 @@ comment on table posthorn.cluster is 'Which database cluster the transaction ids
 create table posthorn.moves (
   next_id bigint primary key,          -- the first id of an event after the move
   at timestamptz not null default clock_timestamp(),
-  reason text not null constraint moves_reason_check check (reason in ('restore', 'crash', 'rebase')),
+  reason text not null constraint moves_reason_check check (reason in ('restore', 'promotion', 'crash', 'rebase')),
   last_id bigint not null,             -- the last id before the move
-  published bigint not null            -- events that were published after a restore and before the move
+  reused_xid xid8,                     -- the first transaction id that was given out again; null: none was
+  timeline int not null,               -- of the server, after the move
+  replayed_at timestamptz              -- when the last transaction was committed that a promoted server has; null: not known
 );
 comment on table posthorn.moves is 'When the numbers of events, jobs and leases were moved on, because a restore or a crash may have forgotten some.';
 
--- Claims commit without waiting for the disk, so a crash may forget that the numbers of some
--- leases were drawn. Postgres empties unlogged tables after a crash: that is how we find out. A lead holds the id of the
--- row: it ends with a crash, which may have undone settlements of the leading process.
-create unlogged table posthorn.uncrashed (
-  one boolean primary key default true constraint uncrashed_one_row check (one),
-  id uuid not null default gen_random_uuid()
-);
-comment on table posthorn.uncrashed is 'Empty after a crash, until the numbers of leases have moved on.';
-insert into posthorn.uncrashed default values;
+-- A crash may forget that numbers were drawn: of leases, since claims commit without waiting for the disk, and after the
+-- restore of a disk all others. A promotion of a standby that was behind forgets them, too. Postgres resets unlogged
+-- sequences then: that is how it is found out. A lead holds the number: it ends with a crash, which may have undone
+-- settlements of the leading process.
+create unlogged sequence posthorn.life_since;
+comment on sequence posthorn.life_since is 'The first id after the last move of the numbers; reset by a crash and by a promotion, until the numbers have moved on.';
+
+-- The last move, until it is in the table moves.
+create sequence posthorn.moved_from;
+comment on sequence posthorn.moved_from is 'The last id before the last move of the numbers, and 1.';
+create sequence posthorn.moved_to;
+comment on sequence posthorn.moved_to is 'The first id after the last move of the numbers.';
+create sequence posthorn.moved_xid;
+comment on sequence posthorn.moved_xid is 'The first transaction id that was given out again at the last move of the numbers; not called: none was.';
 
 insert into posthorn.cluster (system_identifier, verified)
 select system_identifier, pg_postmaster_start_time() from pg_control_system();

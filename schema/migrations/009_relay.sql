@@ -20,7 +20,7 @@ create table posthorn.leads (
   until timestamptz,                   -- after that another may lead
   led_since timestamptz,               -- since when the owner has led
   epoch bigint not null default 0,     -- fences: rises whenever the lead is taken, or its thing is moved or changed
-  uncrashed uuid,                      -- the id of posthorn.uncrashed when the lead was taken
+  life_since bigint,                   -- posthorn.life_since when the lead was taken
   updated_at timestamptz not null default posthorn.now(),
   error text,                          -- that keeps its owner from working, such as one of a broker; null: it works
   failed_at timestamptz,               -- when that error occurred

@@ -6,7 +6,7 @@
 --   api_tokens                      tokens of the HTTP API, by hash
 --   audit                           actions of people
 --   ticks                           snapshots with their times: for seek, and for finding the partitions to read
---   uncrashed, moves, cluster, log_origin   notice a crash, a restore, and a log that was moved
+--   life_since, moves, cluster, log_origin  notice a crash, a restore, and a log that was moved
 --   migrations, schema_version      the version of this schema
 --   node_status (view)
 --

@@ -4,8 +4,14 @@
 -- same backup may be restored twice, so they do not move by a fixed length: they move to the time, in microseconds.
 -- Nobody draws a million numbers a second for long, so that is past all numbers that any life of the log has given out.
 --
+-- A crash and a promotion end all sessions that write, and Postgres then resets the unlogged sequence life_since. So
+-- each session looks at it once, before it draws its first number (check_numbers), and the first one that finds it
+-- reset moves the numbers on. Sequences do not wait for transactions: the others go on at once, also if that
+-- transaction stays open or is rolled back. Therefore the facts of the move are in sequences too, until upkeep writes
+-- them into the table moves.
+--
 -- pg_dump is noticed during the restore: restoring refreshes materialized views, when all data are there, and
--- posthorn.noticed calls notice_restore. All others are noticed by the first claim or by upkeep.
+-- posthorn.noticed calls notice_restore. A copy of a database is noticed by the first claim or by upkeep.
 
 -- Which life of the log this is: the cluster, its timeline, the database and the table. It changes with every restore,
 -- except that of a disk. One life of a log gives out each number once. A server's timeline changes with each recovery
@@ -24,14 +30,47 @@ returns int language sql stable as $$
   select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
 $$;
 
--- Whether this log was found to be where it belongs since the server was started and the table was made.
+-- Whether this log was found to be where it belongs since the server was started and the table was made, and whether
+-- its numbers have moved on if the server has crashed or was promoted.
 create or replace function posthorn.is_verified(k posthorn.cluster)
 returns boolean
 language sql stable -- inlined into claims, so without settings
-return k.verified = pg_postmaster_start_time() and k.log is not distinct from 'posthorn.events'::regclass::oid;
+return k.verified = pg_postmaster_start_time() and k.log is not distinct from 'posthorn.events'::regclass::oid
+  and pg_sequence_last_value('posthorn.life_since') is not null;
 
--- Moves the numbers of events, jobs and leases on, if this log was restored or its server has crashed since the last
--- call. A crash counts as a restore: a disk that is restored from a snapshot looks the same.
+-- Comes before the first number that a session draws. posthorn.session is empty until then, see take.sql. A rollback
+-- empties it again, and then the session looks once more.
+create or replace function posthorn.check_numbers()
+returns void language plpgsql as $$
+begin
+  if coalesce(current_setting('posthorn.session', true), '') = '' then
+    perform posthorn.move_numbers_after_a_crash();
+    perform set_config('posthorn.session', 'noticed', false);
+  end if;
+end $$;
+
+-- Moves the numbers on if the server has crashed or was promoted, and no session has moved them yet. The lock ends with
+-- this function, not with the transaction, so no session waits for the transaction of another.
+create or replace function posthorn.move_numbers_after_a_crash()
+returns void language plpgsql as $$
+begin
+  if pg_is_in_recovery() or pg_sequence_last_value('posthorn.life_since') is not null then
+    return;
+  end if;
+  perform pg_advisory_lock(posthorn.lock_class('move'), 0);
+  begin
+    if pg_sequence_last_value('posthorn.life_since') is null then
+      perform posthorn.move_numbers(xid_reused_from => pg_snapshot_xmin(pg_current_snapshot()));
+    end if;
+  exception when others or query_canceled then
+    perform pg_advisory_unlock(posthorn.lock_class('move'), 0);
+    raise;
+  end;
+  perform pg_advisory_unlock(posthorn.lock_class('move'), 0);
+end $$;
+
+-- Writes the move after a crash or a promotion into the table moves; moves the numbers on, too, if the log was copied.
+-- A crash counts as a restore: a disk that is restored from a snapshot looks the same.
 create or replace function posthorn.notice_restore()
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -39,48 +78,45 @@ as $$
 declare
   was posthorn.cluster;
   here text;
-  crashed boolean;
 begin
   if pg_is_in_recovery() then
     return 0;
   end if;
+  perform posthorn.move_numbers_after_a_crash();
   here := posthorn.life();
-  if exists (select from posthorn.cluster c where c.life = here) and exists (select from posthorn.uncrashed) then
-    return 0;
-  end if;
-  if exists (select from posthorn.cluster c where c.life is null) and exists (select from posthorn.uncrashed) then
-    -- A copy of a template has no numbers to move, so no session waits for another's transaction.
-    update posthorn.cluster c set life = here, log = 'posthorn.events'::regclass
-    where c.one = (select k.one from posthorn.cluster k where k.life is null for update skip locked);
-    return 0;
+  if not posthorn.has_unwritten_move() then
+    if exists (select from posthorn.cluster c where c.life = here) then
+      return 0;
+    elsif exists (select from posthorn.cluster c where c.life is null) then
+      -- A copy of a template has no numbers to move, so no session waits for another's transaction.
+      update posthorn.cluster c set life = here, log = 'posthorn.events'::regclass
+      where c.one = (select k.one from posthorn.cluster k where k.life is null for update skip locked);
+      return 0;
+    end if;
   end if;
   select c.* into was from posthorn.cluster c for update; -- another session may be at it
   update posthorn.cluster c
   set life = here, log = 'posthorn.events'::regclass
   where c.life is distinct from here;
-  crashed := not exists (select from posthorn.uncrashed);
-  if was.life <> here or crashed then
-    insert into posthorn.uncrashed default values on conflict (one) do update set id = excluded.id; -- which ends all leads
+  if not posthorn.has_unwritten_move() then
+    if was.life = here then
+      return 0;
+    end if;
+    perform posthorn.move_numbers();
   end if;
-  if was.life <> here then
-    perform posthorn.move_numbers('restore', recovered => regexp_replace(was.life, '/\d+/', '/') = regexp_replace(here, '/\d+/', '/'));
-  elsif crashed then
-    perform posthorn.move_numbers('crash');
-  else
-    return 0;
-  end if;
+  perform posthorn.write_move(case
+    when coalesce(was.life, here) = here then 'crash'
+    when regexp_replace(was.life, '/\d+/', '/') = regexp_replace(here, '/\d+/', '/') then 'promotion'
+    else 'restore' end);
   return 1;
 end $$;
 
--- An id that changes with each crash and each restore. Leads end with it.
-create or replace function posthorn.uncrashed_id()
-returns uuid language plpgsql as $$
-begin
-  if not exists (select from posthorn.uncrashed) then
-    perform posthorn.notice_restore();
-  end if;
-  return (select u.id from posthorn.uncrashed u);
-end $$;
+-- Whether the numbers have moved on since the last row of the table moves.
+create or replace function posthorn.has_unwritten_move()
+returns boolean language sql stable as $$
+  select pg_sequence_last_value('posthorn.moved_to') is not null
+    and not exists (select from posthorn.moves m where m.next_id >= pg_sequence_last_value('posthorn.moved_to'))
+$$;
 
 -- The sequences whose numbers may be known outside of the database.
 create or replace function posthorn.numbers()
@@ -94,38 +130,62 @@ $$;
 
 -- Moves all numbers that may be known outside of the database past those that may have been given out. A sequence of
 -- int counts seconds since 2025. Where the clock is behind the numbers, which it was ahead of once, chance keeps two
--- restores apart. setval is not undone with the transaction, and need not be. The events of a dump are no newer than
--- the restore, also those that are newer than the start of its server.
-create or replace function posthorn.move_numbers(reason text, recovered boolean default false)
+-- restores apart. setval is not undone with the transaction, and need not be. xid_reused_from is the first transaction
+-- id that is given out again. An earlier move that was not written yet becomes a part of this one.
+create or replace function posthorn.move_numbers(xid_reused_from xid8 default null)
 returns void language plpgsql as $$
 declare
   now constant numeric := extract(epoch from clock_timestamp());
   last bigint := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
+  reused bigint := xid_reused_from::text::bigint;
 begin
+  if posthorn.has_unwritten_move() then
+    last := pg_sequence_last_value('posthorn.moved_from') - 1;
+    reused := least(pg_sequence_last_value('posthorn.moved_xid'), reused);
+  end if;
   perform setval(x.n, case when x.clock > x.last then x.clock else least(x.last + (x.step * (1 + random() * 100))::bigint, x.top) end)
   from (
     select n, s.seqmax as top, coalesce(pg_sequence_last_value(n), 0) as last,
       case when s.seqmax > 2147483647 then (now * 1000000)::bigint else now::bigint - 1735689600 end as clock,
       case when s.seqmax > 2147483647 then 1000000000 else 1000 end as step
     from posthorn.numbers() n join pg_sequence s on s.seqrelid = n) x;
-  insert into posthorn.moves (reason, last_id, next_id, published)
-  values (reason, last, pg_sequence_last_value('posthorn.event_id') + 1,
-    case when recovered then posthorn.published_unnoticed(last) else 0 end)
-  on conflict do nothing;
+  perform setval('posthorn.moved_from', last + 1),
+    setval('posthorn.moved_xid', coalesce(reused, 1), reused is not null);
+  perform setval('posthorn.moved_to', pg_sequence_last_value('posthorn.event_id') + 1);
+  perform setval('posthorn.life_since', pg_sequence_last_value('posthorn.moved_to')); -- last: now the others go on
+end $$;
+
+-- Writes the last move into the table moves.
+create or replace function posthorn.write_move(reason text)
+returns void language plpgsql as $$
+begin
+  insert into posthorn.moves (reason, last_id, next_id, reused_xid, timeline, replayed_at)
+  values (write_move.reason, pg_sequence_last_value('posthorn.moved_from') - 1, pg_sequence_last_value('posthorn.moved_to'),
+    pg_sequence_last_value('posthorn.moved_xid')::text::xid8, posthorn.timeline(),
+    case when write_move.reason = 'promotion' then pg_last_xact_replay_timestamp() end);
   perform posthorn.commit_durably(); -- a second crash must not forget this, too
 end $$;
 
--- How many events were published after a recovery and before it was noticed: their ids may have been given out before.
--- The newest 10,000 events of each namespace are looked at. After a failover the start of the server says nothing.
-create or replace function posthorn.published_unnoticed(last bigint)
-returns bigint language sql stable
-set enable_seqscan = off set jit = off
-as $$
-  select count(*)
-  from posthorn.namespaces n
-  cross join lateral (
-    select e.created_at from posthorn.events e where e.namespace_id = n.id and e.id <= last order by e.id desc limit 10000) e
-  where e.created_at > greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestamp())
+-- The first transaction id that was given out again after a cursor was made, which knew all moves up to a number. If
+-- the numbers have to move and have not yet, nothing was published since: no transaction that is running was seen.
+create or replace function posthorn.reused_since(known bigint)
+returns xid8 language sql stable as $$
+  select x.xid from (
+    select m.reused_xid as xid from posthorn.moves m where m.next_id > reused_since.known and m.reused_xid is not null
+    union all
+    select pg_sequence_last_value('posthorn.moved_xid')::text::xid8
+    where posthorn.has_unwritten_move() and pg_sequence_last_value('posthorn.moved_to') > reused_since.known
+    union all
+    select pg_snapshot_xmin(pg_current_snapshot())
+    where case when not pg_is_in_recovery() then pg_sequence_last_value('posthorn.life_since') is null end) x
+  where x.xid is not null
+  order by x.xid limit 1
+$$;
+
+-- The number of the last move.
+create or replace function posthorn.last_move()
+returns bigint language sql stable as $$
+  select greatest(pg_sequence_last_value('posthorn.moved_to'), (select max(m.next_id) from posthorn.moves m), 0)
 $$;
 
 create or replace function posthorn.last_id()
@@ -150,3 +210,5 @@ comment on materialized view posthorn.noticed is 'Refreshed by every restore of 
 
 -- A dump without life would look like a new installation, and its restore would not be noticed.
 update posthorn.cluster c set life = posthorn.life(), log = 'posthorn.events'::regclass where c.life is null;
+select setval('posthorn.life_since', 1) where pg_sequence_last_value('posthorn.life_since') is null
+  and not exists (select from posthorn.moves); -- a new installation

@@ -20,7 +20,8 @@ begin
   lock table posthorn.events, posthorn.groups, posthorn.leases, posthorn.retries, posthorn.subscriptions, posthorn.stops in exclusive mode;
   sight := posthorn.look();
   if posthorn.notice_restore() = 0 then
-    perform posthorn.move_numbers('rebase');
+    perform posthorn.move_numbers();
+    perform posthorn.write_move('rebase');
   end if;
 
   update posthorn.leases l

@@ -40,6 +40,9 @@ begin
     if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext(part)) then
       return jsonb_build_object(part, 'busy');
     end if;
+    if part <> 'tick' then
+      perform posthorn.check_numbers();
+    end if;
     case part
       when 'tick' then n := posthorn.tick();
       when 'notice_restore' then n := posthorn.notice_restore();

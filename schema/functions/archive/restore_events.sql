@@ -79,7 +79,7 @@ declare
 begin
   select x.* into r from posthorn.archive_restores x;
   select case when s.is_called then s.last_value else 0 end into drawn from posthorn.event_id s;
-  if drawn > r.upto and not exists (select from posthorn.moves m where m.next_id - 1 = drawn)
+  if drawn > r.upto and drawn + 1 is distinct from pg_sequence_last_value('posthorn.moved_to')
     or exists (select from posthorn.events e where e.id > r.position)
     or exists (select from posthorn.delayed d where d.id > r.position)
   then

@@ -153,7 +153,7 @@ declare
 begin
   -- First the sequence, then our xid: a transaction that drew an id up to seq has a lower xid.
   select x as g, y.c, coalesce(pg_sequence_last_value('posthorn.event_id'), 0) as seq,
-    k.clock_low, posthorn.is_verified(k) and exists (select from posthorn.uncrashed u where u.one) as verified,
+    k.clock_low, posthorn.is_verified(k) as verified,
     (select r.due_at from posthorn.retries r
       where r.group_id = group_no and r.lease_id is null and r.slot is null
         and r.due_at between posthorn.retries_from(y.c, at) and at

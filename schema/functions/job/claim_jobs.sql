@@ -52,6 +52,7 @@ begin
   then
     _ := posthorn.check_claim(worker, max_jobs, lease_for); -- raises
   end if;
+  _ := posthorn.check_numbers();
   labels := posthorn.job_tags(tags); -- as an argument of ready_tags, that function would not be inlined
   c := (null, posthorn.ready_tags(labels), max_jobs, worker, lease_for,
     posthorn.now(), null, null, null);

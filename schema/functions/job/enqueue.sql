@@ -30,6 +30,7 @@ begin
   if enqueue.fair_key is not null or enqueue.weight is not null then
     perform posthorn.check_fair_turn(enqueue.fair_key, enqueue.weight);
   end if;
+  perform posthorn.check_numbers();
   perform posthorn.commit_firmly();
   new_id := nextval('posthorn.job_id');
   if enqueue.unique_key is not null or enqueue.unique_for is not null then
@@ -254,6 +255,7 @@ begin
     from unnest(enqueue_batch.fair_keys, enqueue_batch.weights) j (fair_key, weight)
     where j.fair_key is not null or j.weight is not null;
   end if;
+  perform posthorn.check_numbers();
   perform posthorn.commit_firmly();
   with labels as materialized (
     select t.tags, x.labels, fair and posthorn.has_fair_turns(ns, null, x.labels, null) as fair

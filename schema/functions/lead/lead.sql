@@ -35,11 +35,12 @@ begin
     return;
   else
     l.epoch := l.epoch + 1;
-    l.uncrashed := posthorn.uncrashed_id();
+    perform posthorn.move_numbers_after_a_crash();
+    l.life_since := pg_sequence_last_value('posthorn.life_since');
     perform posthorn.give_back(l.kind, l.id);
   end if;
   update posthorn.leads x
-  set owner = candidate, until = at + duration, epoch = l.epoch, uncrashed = l.uncrashed, updated_at = at,
+  set owner = candidate, until = at + duration, epoch = l.epoch, life_since = l.life_since, updated_at = at,
     led_since = case when x.owner = candidate then x.led_since else at end
   where x.kind = l.kind and x.id = l.id
   returning x.epoch, x.owner, x.until into term, leader, lead_until;
@@ -82,7 +83,7 @@ declare
 begin
   perform pg_advisory_xact_lock_shared(posthorn.lead_class(lead_kind), lead_id::int);
   select x.* into l from posthorn.leads x where x.kind = lead_kind and x.id = lead_id;
-  if (l.owner, l.epoch, l.uncrashed) is distinct from (owner, epoch, (select u.id from posthorn.uncrashed u)) then
+  if (l.owner, l.epoch, l.life_since) is distinct from (owner, epoch, pg_sequence_last_value('posthorn.life_since')) then
     raise exception 'the lead of % (epoch %) is lost',
         case lead_kind when 'webhooks' then 'the webhooks' else 'the ' || lead_kind end, coalesce(epoch::text, 'null')
       using errcode = 'PH003',

@@ -12,7 +12,7 @@
 --                resign                 │      │
 --                                       └──────┘ another process takes it after the deadline, or the same one at any time
 --
---   end_lead (its group was moved, its streams were changed) and a crash or restore of the server (uncrashed_id) end the
+--   end_lead (its group was moved, its streams were changed) and a crash or restore of the server (life_since) end the
 --   epoch: hold refuses it. Until the deadline only the same process may take the lead again.
 --   note keeps the error that stops the process.
 --

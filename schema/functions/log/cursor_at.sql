@@ -3,8 +3,8 @@
 -- the way between them. The id may also follow the text after a dot: so one text makes the cursors of all events of
 -- a batch.
 --
--- x and i are in cursors that start after an event: the events of its transaction x up to the id i are left out. u
--- is the time when the server was started, see cursor_from.
+-- x and i are in cursors that start after an event: the events of its transaction x up to the id i are left out. l
+-- is the last move of the numbers that it knows, see cursor_from.
 
 create or replace function posthorn.cursor_at(to_time timestamptz)
 returns text language plpgsql security definer
@@ -20,7 +20,6 @@ begin
   if to_time = 'infinity' then
     select case when s.is_called then s.last_value else 0 end into c.base_seq from posthorn.event_id s;
     c.base := posthorn.snapshot();
-    c := posthorn.seen_for_sure(c);
   elsif to_time > '-infinity' then
     c.seek_from := to_time;
     if t.next is not null then
@@ -109,7 +108,7 @@ comment on function posthorn.cursor_between(text, text) is
 create or replace function posthorn.cursor_json(c posthorn.cursors)
 returns jsonb language sql stable as $$
   select jsonb_strip_nulls(jsonb_build_object(
-    's', (select x.system_identifier::text from posthorn.cluster x), 'u', extract(epoch from pg_postmaster_start_time()),
+    's', (select x.system_identifier::text from posthorn.cluster x), 'l', posthorn.last_move(),
     'b', c.base, 'bs', c.base_seq, 'bn', c.base_next, 't', c.target, 'ts', c.target_seq,
     'tn', c.target_next, 'te', c.target_end, 'p', nullif(c.pos, 0), 'f', c.seek_from))
 $$;
@@ -149,9 +148,10 @@ exception when others then
     using errcode = 'PH004', detail = sqlerrm, hint = 'Use a cursor that was returned here, unchanged.';
 end $$;
 
--- Opaque text as a cursor. A crash of the server forgets transaction ids that left nothing, and they are given out
--- again. Events published under them would count as read. So for a cursor from before the last start of the server, ids
--- that were free then are unread again.
+-- Opaque text as a cursor. A crash or a failover forgets transaction ids, and they are given out again. Events published
+-- under them would count as read. So for a cursor that is older than a move of the numbers, ids that were given out
+-- again are unread. It names the last move that it knows, so this holds whenever it comes back, and events that it has
+-- seen and that are still in the log come no second time: none of these ids was given out when they were published.
 create or replace function posthorn.cursor_from(value text)
 returns posthorn.cursors language plpgsql stable as $$
 declare
@@ -176,8 +176,8 @@ begin
   if c.base is null or c.base_seq is null or (c.target is not null and (c.target_end is null or c.target_seq is null)) then
     raise exception 'cursor is incomplete';
   end if;
-  if (j->>'u')::numeric <> extract(epoch from pg_postmaster_start_time()) then
-    free := posthorn.first_free_xid();
+  free := posthorn.reused_since(coalesce((j->>'l')::bigint, 0));
+  if free is not null then
     c.base := posthorn.seen_before(c.base, free);
     c.target := posthorn.seen_before(c.target, free);
     c.base_next := case when c.base_next < free then c.base_next end;
@@ -188,33 +188,6 @@ exception when others then
   raise exception 'this is not a cursor of this log'
     using errcode = 'PH004', detail = sqlerrm, hint = 'Use a cursor that was returned here, unchanged.';
 end $$;
-
--- A cursor that has just looked, limited to the highest transaction id of the events that it sees. The cursor is about
--- to leave the database. A crash may forget transaction ids beyond those of all events that it has seen, and give them
--- out again.
-create or replace function posthorn.seen_for_sure(c posthorn.cursors)
-returns posthorn.cursors language plpgsql stable as $$
-declare
-  seen pg_snapshot := coalesce(c.target, c.base);
-  highest xid8;
-begin
-  select e.xid into highest from posthorn.events e where pg_visible_in_snapshot(e.xid, seen) order by e.xid desc limit 1;
-  seen := posthorn.seen_before(seen, coalesce(highest::text::bigint + 1, 3)::text::xid8);
-  if c.target is not null then
-    c.target := seen;
-  else
-    c.base := seen;
-  end if;
-  return c;
-end $$;
-
--- The first transaction id that had not been given out at the last checkpoint. Right after a crash that is the id at
--- which recovery ended; later checkpoints only raise it.
-create or replace function posthorn.first_free_xid()
-returns xid8 language sql stable as $$
-  select (split_part(k.next_xid, ':', 1)::bigint * 4294967296 + split_part(k.next_xid, ':', 2)::bigint)::text::xid8
-  from pg_control_checkpoint() k
-$$;
 
 -- A snapshot that sees no transaction with a given id or a later one.
 create or replace function posthorn.seen_before(seen pg_snapshot, free xid8)

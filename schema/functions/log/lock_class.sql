@@ -12,4 +12,5 @@ return case thing
   when 'lead' then 1886350446          -- by its group
   when 'job limit' then 1886350447     -- by the namespace; 0: changes of limits
   when 'import' then 1886350448
+  when 'move' then 1886350449          -- 0: the numbers move on
 end;

@@ -84,6 +84,7 @@ begin
     and (publish.metadata is null or (pg_catalog.octet_length(publish.metadata::pg_catalog.text) operator(pg_catalog.<=) 1000
       and publish.metadata::pg_catalog.text operator(pg_catalog.!~~) E'%\\\\u0000%'
       and not publish.metadata::pg_catalog.text operator(pg_catalog.^@) '{"posthorn_origin":'))
+    and pg_catalog.current_setting('posthorn.session', true) operator(pg_catalog.<>) '' -- check_numbers
     -- commit_firmly leaves it empty, not null.
     and coalesce(pg_catalog.current_setting('posthorn.synchronous_commit', true), '') operator(pg_catalog.=) ''
   then
@@ -159,6 +160,7 @@ declare
   new_id bigint;
   known_id bigint;
 begin
+  perform posthorn.check_numbers();
   perform posthorn.check_message(publish_with_care.type, publish_with_care.key, publish_with_care.payload,
     publish_with_care.tags, publish_with_care.metadata);
   perform posthorn.refuse_origin(publish_with_care.metadata);

@@ -184,6 +184,7 @@ begin
   if exists (select from posthorn.sealed_streams x where x.stream_id = st) then
     perform posthorn.refuse_pushed_plaintext(table_name, settings->>'stream');
   end if;
+  perform posthorn.check_numbers();
   perform posthorn.commit_firmly();
   execute posthorn.changes_insert(tg_op, tg_relid, hook)
   using posthorn.namespace_id(settings->>'namespace'), st,

@@ -65,6 +65,7 @@ create or replace function posthorn.begin_batch(
 declare
   n int := cardinality(types);
 begin
+  perform posthorn.check_numbers();
   ns := posthorn.namespace_id(namespace);
   perform posthorn.keep_memory();
   if cardinality(payloads) is distinct from n

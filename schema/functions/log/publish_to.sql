@@ -20,6 +20,7 @@ declare
   e posthorn.events;
   st bigint;
 begin
+  perform posthorn.check_numbers();
   perform posthorn.check_message(publish_to.type, publish_to.key, publish_to.payload, publish_to.tags, publish_to.metadata);
   perform posthorn.refuse_origin(publish_to.metadata);
   if not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = posthorn.name_now(g.id, owed_to)) then

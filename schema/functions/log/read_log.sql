@@ -49,9 +49,6 @@ begin
   select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
   w := posthorn.advance(c, namespace_id, max_events, sight, '-infinity');
   c := w.c;
-  if was.target is null then -- a new look was taken
-    c := posthorn.seen_for_sure(c);
-  end if;
   ids := w.ids;
   lo := w.lo;
   hi := w.hi;

@@ -68,11 +68,6 @@ as $$
     'run: alter sequence posthorn.event_id cache 1'
   from pg_sequence q where q.seqrelid = 'posthorn.event_id'::regclass and q.seqcache <> 1
   union all
-  select 'warn', null, null, format('%s published after the restore of %s, before it was noticed: brokers may have other events with their ids, up to %s',
-      posthorn.counted(m.published, 'event', 10000), m.at::timestamptz(0), m.last_id),
-    'publish them again, which gives them new ids; docs/operations.md says how a restore goes without'
-  from posthorn.moves m where m.published > 0 and m.at > posthorn.now() - interval '7 days'
-  union all
   -- Not known after a restore from an archive.
   select 'warn', null, null, 'the server''s clock once went back by more than an hour',
     'keep it in step with NTP; nothing is lost, but groups search more partitions than they need'

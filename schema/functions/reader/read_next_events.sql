@@ -232,10 +232,6 @@ begin
   step := posthorn.read_window(g, c, size, sight, '-infinity');
   c := step.c;
   l := step.w;
-  if before.target is null then
-    c := posthorn.seen_for_sure(c);
-    l.target := coalesce(c.target, c.base);
-  end if;
   at_end := l.ids is null and l.hi is null;
   if at_end then
     return;

@@ -29,6 +29,7 @@ begin
     join posthorn.sealed_streams x on x.stream_id = m.id
     where posthorn.sealed_with(e.payload) is null;
   end if;
+  perform posthorn.check_numbers();
   perform posthorn.commit_firmly();
   perform posthorn.know_streams(i.id, import_events.streams, import_events.logs, import_events.namespaces);
   repeats := posthorn.repeats(i.id, import_events.streams, import_events.parts, import_events.ids);

@@ -1,4 +1,4 @@
-.PHONY: help up build test stress mutants torture bench lint generate
+.PHONY: help up build test test-all stress mutants torture bench lint generate
 .DEFAULT_GOAL := help
 
 # FOR is how long each part of torture runs.
@@ -14,7 +14,7 @@ LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export GOFLAGS := $(shell go env GOFLAGS) -gcflags=all=-dwarf=false -trimpath
 
 help: ## lists these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## runs Posthorn with its own Postgres server; Ctrl-C stops both; ARGS="--pg-port 5433" are flags of posthorn up
 	@exec scripts/up $(ARGS)
@@ -22,9 +22,13 @@ up: ## runs Posthorn with its own Postgres server; Ctrl-C stops both; ARGS="--pg
 build: ## builds bin/posthorn
 	@go build -o bin/posthorn ./cmd/posthorn
 
-test: ## runs the tests on the installed Postgres (15 or newer), and those that depend on its version also on 18
+test: ## runs every test on the installed Postgres (15 or newer), with a part of the combinations where there are many
 	@scripts/deps
-	@go run ./internal/test/testrun $(RETRY)
+	@go run ./internal/test/testrun $(RETRY) -only "$(ONLY)"
+
+test-all: ## runs every test with all combinations, and those that depend on the version of Postgres also on 18; before a change lands
+	@scripts/deps
+	@go run ./internal/test/testrun -all $(RETRY) -only "$(ONLY)"
 
 stress: ## runs each package's tests ROUNDS=30 times on a busy machine; continues an interrupted run
 	@scripts/deps

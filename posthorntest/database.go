@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testcost"
 )
 
 // EmptyDatabase creates an empty database for the test and returns its URL. The
@@ -48,6 +49,7 @@ func clone(t testing.TB, from template) string {
 func (s *server) newDatabase(t testing.TB, from string) string {
 	t.Helper()
 	name := s.newName("test")
+	testcost.Database(t, name)
 	if err := s.create(t.Context(), name, from); err != nil {
 		t.Fatal(err)
 	}

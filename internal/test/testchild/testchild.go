@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testcost"
 )
 
 // Child is a process that a test has started.
@@ -41,6 +42,7 @@ func StartProgram(t testing.TB, cmd *exec.Cmd) *Child {
 	if err != nil {
 		t.Fatal(err)
 	}
+	testcost.Process(t, c.Process.Pid)
 	go func() {
 		defer close(c.lines)
 		for lines := bufio.NewScanner(output); lines.Scan(); {

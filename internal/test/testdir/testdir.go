@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/posthorn/posthorn/internal/test/testcost"
 )
 
 //go:embed watchdog.sh
@@ -35,6 +37,7 @@ func New(t testing.TB, prefix string) *Dir {
 	if err != nil {
 		t.Fatal(err)
 	}
+	testcost.Directory(t, d.Path)
 	t.Cleanup(func() {
 		if err := d.Remove(); err != nil {
 			t.Errorf("remove %s: %v", d.Path, err)

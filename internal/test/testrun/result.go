@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -40,9 +40,13 @@ type event struct {
 	Elapsed              float64
 }
 
-// run runs a command that prints the test events of the unit.
-func (u unit) run(cmd *exec.Cmd) (*tested, error) {
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+// run runs a command that prints the test events of the unit. It calls started with the
+// command's pid.
+func (u unit) run(cmd *exec.Cmd, started func(pid int)) (*tested, error) {
+	// The command is go tool, which starts test2json, which starts the tests: a signal to the
+	// first alone would let the tests run on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	events, err := cmd.StdoutPipe()
 	if err != nil {
@@ -51,6 +55,7 @@ func (u unit) run(cmd *exec.Cmd) (*tested, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	started(cmd.Process.Pid)
 	p, began := newTested(u), time.Now()
 	p.collect(events)
 	err = cmd.Wait()

@@ -30,13 +30,12 @@ func stress(ctx context.Context, rounds int, only string) error {
 	if err != nil {
 		return err
 	}
-	machines, newest, err := startServers(ctx)
+	servers, err := startServers(ctx, true)
 	if err != nil {
 		return err
 	}
-	defer machines.stop()
-	defer newest.stop()
-	units, err := listUnits(ctx, machines, newest)
+	defer servers.stop()
+	units, err := listUnits(ctx, servers)
 	if err != nil {
 		return err
 	}

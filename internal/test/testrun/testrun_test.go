@@ -62,7 +62,7 @@ func TestRetry(t *testing.T) {
 	} {
 		tests[name], want["m/"+name] = pkg.tests, pkg.outcome
 	}
-	packages, err := runAll(t.Context(), module(t, tests))
+	packages, err := runAll(t.Context(), module(t, tests), "^")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 const sideBySide = 3
 
 // onNewest are the packages whose behaviour depends on the version of Postgres. They
-// run a second time, on the newest version. All other packages use Postgres through
+// run a second time in make test-all, on the newest version. All other packages use Postgres through
 // them.
 var onNewest = []string{"./schema", "./internal/pg", "./internal/guarantee", "./internal/torture"}
 
@@ -33,22 +33,27 @@ type unit struct {
 	server  *server
 	program string // path of the compiled tests
 	race    bool
+	costs   *costs // nil if processor time is not measured
 }
 
 // listUnits lists the packages with tests, of the module and of the benchmark.
-func listUnits(ctx context.Context, installed, newest *server) ([]unit, error) {
-	var units []unit
-	for _, on := range []struct {
-		server   *server
-		dir      string
-		packages []string
-	}{{installed, ".", []string{"./..."}}, {newest, ".", onNewest}, {installed, "bench", []string{"./..."}}} {
-		listed, err := list(ctx, on.server, on.dir, on.packages...)
+func listUnits(ctx context.Context, on *servers) ([]unit, error) {
+	units, err := list(ctx, on.installed, ".", "./...")
+	if err != nil {
+		return nil, err
+	}
+	if on.newest != nil {
+		again, err := list(ctx, on.newest, ".", onNewest...)
 		if err != nil {
 			return nil, err
 		}
-		units = append(units, listed...)
+		units = append(units, again...)
 	}
+	bench, err := list(ctx, on.installed, "bench", "./...")
+	if err != nil {
+		return nil, err
+	}
+	units = append(units, bench...)
 	slices.SortStableFunc(units, func(a, b unit) int { return a.order() - b.order() })
 	return units, nil
 }
@@ -104,7 +109,7 @@ func (u unit) compile(ctx context.Context) error {
 	if _, err := os.Stat(u.program); err == nil {
 		return nil
 	}
-	args := []string{"test", "-c", "-vet=off", "-o", u.program}
+	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", u.program} // without symbols, which takes a fifth less to link
 	if u.race {
 		args = append(args, "-race")
 	}
@@ -128,7 +133,11 @@ func (u unit) test(ctx context.Context, pattern string) (*tested, error) {
 	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", u.path, u.program,
 		"-test.v=test2json", "-test.paniconexit0", "-test.timeout=60m", "-test.run="+pattern)
 	cmd.Dir, cmd.Env, cmd.Stderr = u.dir, append(os.Environ(), u.server.env...), os.Stderr
-	return u.run(cmd)
+	started := func(int) {}
+	if u.costs != nil {
+		started = u.costs.measure(u, cmd)
+	}
+	return u.run(cmd, started)
 }
 
 // each calls do for every unit, sideBySide at a time.

@@ -19,6 +19,9 @@
 // line "survives" with the reason. Functions of SQL whose test uses another server have a
 // line "compiled".
 //
+// A mutant is tried with the sizes of make test first. If no test notices it, it is tried with
+// those of make test-all, and listed as noticed by that only, or as a survivor.
+//
 // The checkout is never changed. A changed function of SQL is applied to the database
 // that tests copy, so nothing is compiled; a changed file of any other kind replaces
 // the original while the tests are compiled (go build -overlay).

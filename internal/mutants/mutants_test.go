@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -88,19 +89,28 @@ func TestWrongMutantsAreRefused(t *testing.T) {
 	}
 }
 
-// A run fails with a survivor, and with too many that have a reason.
+// A run fails with a survivor, with too many that have a reason, and with too many that only
+// make test-all notices.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
-	r := &results{all: map[string]result{"a": {Noticed: "TestA"}, "b": {Error: "no test failed"}}}
+	r := &results{all: map[string]result{"a": {Noticed: "TestA"}, "b": {Error: "no test failed"}, "d": {Noticed: "TestA", All: true}}}
+	nineteen := make([]mutant, 0, 20)
+	for i := range 19 {
+		name := fmt.Sprint("like a ", i)
+		nineteen = append(nineteen, mutant{name: name})
+		r.all[name] = r.all["a"]
+	}
 	for _, test := range []struct {
 		mutants []mutant
 		line    string
 		passes  bool
 	}{
-		{[]mutant{{name: "a"}}, "mutants: 1 of 1 noticed, 0 survived with a reason, 0 survived\n", true},
-		{[]mutant{{name: "a"}, {name: "b"}}, "mutants: 1 of 2 noticed, 0 survived with a reason, 1 survived\n", false},
-		{[]mutant{{name: "a"}, {name: "b", survives: "so"}}, "mutants: 1 of 2 noticed, 1 survived with a reason, 0 survived\n", false},
-		{[]mutant{{name: "a"}, {name: "c"}}, "mutants: 1 of 1 noticed, 0 survived with a reason, 0 survived\n", false},
+		{[]mutant{{name: "a"}}, "mutants: make test notices 1 of 1, make test-all 1; 0 survived with a reason, 0 survived\n", true},
+		{[]mutant{{name: "a"}, {name: "b"}}, "mutants: make test notices 1 of 2, make test-all 1; 0 survived with a reason, 1 survived\n", false},
+		{[]mutant{{name: "a"}, {name: "b", survives: "so"}}, "mutants: make test notices 1 of 2, make test-all 1; 1 survived with a reason, 0 survived\n", false},
+		{[]mutant{{name: "a"}, {name: "c"}}, "mutants: make test notices 1 of 1, make test-all 1; 0 survived with a reason, 0 survived\n", false},
+		{append(nineteen, mutant{name: "d"}), "mutants: make test notices 19 of 20, make test-all 20; 0 survived with a reason, 0 survived\n", true},
+		{[]mutant{{name: "a"}, {name: "d"}}, "mutants: make test notices 1 of 2, make test-all 2; 0 survived with a reason, 0 survived\n", false},
 	} {
 		var text strings.Builder
 		if err := r.print(&text, test.mutants); (err == nil) != test.passes || !strings.HasSuffix(text.String(), test.line) {

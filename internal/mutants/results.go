@@ -16,6 +16,7 @@ import (
 // result tells how the tests took a mutant.
 type result struct {
 	Noticed string // the test that failed; empty if none did
+	All     bool   // it failed with the sizes of make test-all only
 	Error   string // why there is no failed test: "no test failed", a timeout, or a change that does not compile
 	Seconds float64
 }
@@ -68,6 +69,8 @@ func (r *results) keep(m mutant, took time.Duration, found result) error {
 
 func (r result) verdict(m mutant) string {
 	switch {
+	case r.Noticed != "" && r.All:
+		return "late"
 	case r.Noticed != "":
 		return "noticed"
 	case m.survives != "":
@@ -84,21 +87,27 @@ func (r result) detail() string {
 	return ": " + r.Error
 }
 
-// enough is how many of a hundred mutants must be noticed.
+// enough is how many of a hundred mutants must be noticed, and how many of a hundred noticed
+// ones make test must notice.
 const enough = 95
 
-// print lists the survivors and the numbers. It returns an error if there is a survivor
-// without a reason, or too many with one.
+// print lists the mutants that only make test-all notices, the survivors and the numbers. It
+// returns an error if there is a survivor without a reason, or too many with one, or if make
+// test notices too few.
 func (r *results) print(w io.Writer, mutants []mutant) error {
-	noticed, known, survivors := 0, 0, 0
+	noticed, late, known, survivors := 0, 0, 0, 0
 	for _, m := range mutants {
 		found, has := r.of(m)
 		if !has {
 			continue
 		}
 		switch verdict := found.verdict(m); verdict {
-		case "noticed":
+		case "noticed", "late":
 			noticed++
+			if verdict == "late" {
+				late++
+				fmt.Fprintf(w, "\n%s: %s is noticed by make test-all only: %s\n", m.place, m.name, found.Noticed)
+			}
 			if m.survives != "" {
 				fmt.Fprintf(w, "\n%s: %s is noticed now, so its reason to survive is out of date\n", m.place, m.name)
 			}
@@ -111,7 +120,7 @@ func (r *results) print(w io.Writer, mutants []mutant) error {
 		}
 	}
 	tried := noticed + known + survivors
-	fmt.Fprintf(w, "\nmutants: %d of %d noticed, %d survived with a reason, %d survived\n", noticed, tried, known, survivors)
+	fmt.Fprintf(w, "\nmutants: make test notices %d of %d, make test-all %d; %d survived with a reason, %d survived\n", noticed-late, tried, noticed, known, survivors)
 	switch {
 	case tried < len(mutants):
 		return fmt.Errorf("%d mutants were not tried", len(mutants)-tried)
@@ -119,6 +128,8 @@ func (r *results) print(w io.Writer, mutants []mutant) error {
 		return errors.New("there are survivors without a reason")
 	case noticed*100 < enough*tried:
 		return fmt.Errorf("fewer than %d of 100 are noticed", enough)
+	case (noticed-late)*100 < enough*noticed:
+		return fmt.Errorf("of those that make test-all notices, make test notices fewer than %d of 100", enough)
 	}
 	return nil
 }

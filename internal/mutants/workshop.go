@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testsize"
 )
 
 // Tests have a minute to notice a mutant. A test that waits in vain fails before, so
@@ -85,7 +86,7 @@ func (w *workshop) checkBaseline(ctx context.Context, tests []testName, pkg stri
 	}
 	w.programs[pkg] = program
 	began := time.Now()
-	output, err := w.runTests(ctx, program, pkg, pattern(tests, pkg), baseline)
+	output, err := w.runTests(ctx, pkg, trial{program, pattern(tests, pkg), "", baseline, true})
 	if err != nil {
 		return fmt.Errorf("without a mutant, tests of %s fail: %w\n%s", pkg, err, output)
 	}
@@ -98,7 +99,8 @@ func (w *workshop) checkBaseline(ctx context.Context, tests []testName, pkg stri
 	return nil
 }
 
-// try runs the tests of a mutant until one fails.
+// try runs the tests of a mutant until one fails: first with the sizes of make test, then
+// with those of make test-all, which do all that the others do.
 func (w *workshop) try(ctx context.Context, m mutant) result {
 	text, err := m.mutate(".")
 	if err != nil {
@@ -116,26 +118,49 @@ func (w *workshop) try(ctx context.Context, m mutant) result {
 	if err != nil {
 		return result{Error: err.Error()}
 	}
+	programs, err := w.compileMutant(ctx, m, overlay)
+	if err != nil {
+		return result{Error: err.Error()}
+	}
 	last := "no test failed"
-	for _, pkg := range packages(m.tests) {
-		found := w.tryPackage(ctx, m, pkg, overlay)
-		if found.Noticed != "" {
-			return found
+	for _, all := range []bool{false, true} {
+		for _, pkg := range packages(m.tests) {
+			found := w.tryPackage(ctx, m, pkg, trial{programs[pkg], pattern(m.tests, pkg), overlay, minute, all})
+			if found.Noticed != "" {
+				found.All = all
+				return found
+			}
+			last = found.Error
 		}
-		last = found.Error
 	}
 	return result{Error: last}
 }
 
-func (w *workshop) tryPackage(ctx context.Context, m mutant, pkg, overlay string) result {
-	program := w.programs[pkg]
-	if overlay != "" {
-		program = filepath.Join(w.dir.Path, "mutant.test")
-		if err := compile(ctx, pkg, program, overlay); err != nil {
-			return result{Error: err.Error()}
+// compileMutant returns the tests' programs by package, which are compiled if there is an
+// overlay.
+func (w *workshop) compileMutant(ctx context.Context, m mutant, overlay string) (map[string]string, error) {
+	if overlay == "" {
+		return w.programs, nil
+	}
+	programs := map[string]string{}
+	for _, pkg := range packages(m.tests) {
+		programs[pkg] = filepath.Join(w.dir.Path, "mutant."+strings.ReplaceAll(pkg, "/", "."))
+		if err := compile(ctx, pkg, programs[pkg], overlay); err != nil {
+			return nil, err
 		}
 	}
-	output, err := w.runTests(ctx, program, pkg, pattern(m.tests, pkg), minute, overlay)
+	return programs, nil
+}
+
+// trial is a run of some tests of a package.
+type trial struct {
+	program, pattern, overlay string
+	limit                     time.Duration
+	all                       bool // with the sizes of make test-all
+}
+
+func (w *workshop) tryPackage(ctx context.Context, m mutant, pkg string, of trial) result {
+	output, err := w.runTests(ctx, pkg, of)
 	if w.verbose {
 		fmt.Printf("%s\n", output)
 	}
@@ -175,16 +200,17 @@ func compile(ctx context.Context, pkg, program, overlay string) error {
 
 // runTests runs some tests of a package, which share the server. Programs that they
 // build have the change of the overlay, too.
-func (w *workshop) runTests(ctx context.Context, program, pkg, pattern string, limit time.Duration, overlay ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit+minute)
+func (w *workshop) runTests(ctx context.Context, pkg string, of trial) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, of.limit+minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-test.v", "-test.failfast", "-test.timeout="+limit.String(), "-test.run="+pattern)
+	cmd := exec.CommandContext(ctx, of.program, "-test.v", "-test.failfast", "-test.timeout="+of.limit.String(), "-test.run="+of.pattern)
 	cmd.Dir, cmd.Env = pkg, append(os.Environ(), w.server.env...)
-	if limit == minute {
+	cmd.Env = append(cmd.Env, testsize.Variable+"="+map[bool]string{true: "yes"}[of.all])
+	if of.limit == minute {
 		cmd.Env = append(cmd.Env, waitFor)
 	}
-	if path := strings.Join(overlay, ""); path != "" {
-		cmd.Env = append(cmd.Env, "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+path)
+	if of.overlay != "" {
+		cmd.Env = append(cmd.Env, "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+of.overlay)
 	}
 	cmd.WaitDelay = 10 * time.Second
 	output := &firstFailure{stop: cancel}

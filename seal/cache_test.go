@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/seal"
 )
 
@@ -149,11 +150,11 @@ func TestUnusedKeysAreWiped(t *testing.T) {
 		w := newWorld(t)
 		s := w.sealer(seal.Config{MaxAge: time.Minute})
 		sealed := w.seal(s)
-		pass(30 * time.Second)
+		await.Pass(30 * time.Second)
 		w.mustOpen(s.Opener, sealed)
 		cached := s.Cached()
 		for minute, want := range []int{1, 0} {
-			pass(31 * time.Second)
+			await.Pass(31 * time.Second)
 			synctest.Wait()
 			live := 0
 			for _, wiped := range cached {
@@ -197,12 +198,12 @@ func TestShortKeeperFailureHasNoEffect(t *testing.T) {
 		s := w.sealer(seal.Config{MaxAge: age, RotateAfter: time.Hour})
 		for range 59 {
 			w.mustOpen(s.Opener, w.seal(s))
-			pass(time.Minute)
+			await.Pass(time.Minute)
 		}
 		w.keeper.down.Store(true)
 		for range 4 {
 			w.mustOpen(s.Opener, w.seal(s))
-			pass(time.Minute)
+			await.Pass(time.Minute)
 		}
 		if !strings.Contains(w.log.String(), "not renewed") {
 			t.Errorf("the log contains %q", w.log.String())
@@ -210,13 +211,13 @@ func TestShortKeeperFailureHasNoEffect(t *testing.T) {
 		w.keeper.down.Store(false)
 		for range 2 {
 			w.mustOpen(s.Opener, w.seal(s))
-			pass(time.Minute)
+			await.Pass(time.Minute)
 		}
 		if w.last() != 2 {
 			t.Errorf("the last key is %d", w.last())
 		}
 		w.keeper.down.Store(true)
-		pass(age)
+		await.Pass(age)
 		if _, err := s.Seal(t.Context(), patients, payload); !errors.Is(err, errDown) {
 			t.Errorf("without a keeper for longer than keys are cached: %v", err)
 		}

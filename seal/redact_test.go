@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/seal"
 )
@@ -138,7 +139,7 @@ func refuseLeaks(t *testing.T, spell func([]byte) string) {
 	defer renewing.Close()
 	w.seal(renewing)
 	keepers[""] = keeper
-	pass(4 * time.Minute)
+	await.Pass(4 * time.Minute)
 	w.seal(renewing)
 
 	texts := []string{w.log.String()}

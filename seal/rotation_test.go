@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/seal"
 	"github.com/posthorn/posthorn/seal/sealtest"
 )
@@ -76,7 +77,7 @@ func TestRenewingAKeyTakesNoShareOfTheCount(t *testing.T) {
 		s := w.sealer(seal.Config{})
 		for range 1000 {
 			w.seal(s)
-			pass(time.Minute)
+			await.Pass(time.Minute)
 		}
 		if used, err := w.keys.Use(t.Context(), patients, 1, 0); used != 1024 || err != nil {
 			t.Errorf("1000 messages have used %d, %v", used, err)
@@ -101,7 +102,7 @@ func TestKeysRotateByAgeAndOldOnesStayReadable(t *testing.T) {
 					t.Fatalf("day %d is sealed with key %d", day, seal.KeyVersion(sealed))
 				}
 			}
-			pass(7 * time.Minute)
+			await.Pass(7 * time.Minute)
 		}
 		if w.last() != 10 {
 			t.Errorf("ten days have made %d keys", w.last())
@@ -124,7 +125,7 @@ func TestAStreamMayHaveItsOwnAgeAndKeeper(t *testing.T) {
 		defer s.Close()
 		first := w.seal(s)
 		w.keys.SetPolicy(patients, "vault", time.Hour)
-		pass(time.Hour)
+		await.Pass(time.Hour)
 		second := w.seal(s)
 		if seal.KeyVersion(second) != 2 {
 			t.Errorf("sealed with key %d", seal.KeyVersion(second))
@@ -180,7 +181,7 @@ func TestShreddingMakesThePastUnreadable(t *testing.T) {
 		var past [][]byte
 		for range 3 {
 			past = append(past, w.seal(s))
-			pass(time.Hour)
+			await.Pass(time.Hour)
 		}
 		newest := w.seal(s)
 		w.mustOpen(idle, newest)
@@ -198,7 +199,7 @@ func TestShreddingMakesThePastUnreadable(t *testing.T) {
 			if err := opens(busy, patients, newest); time.Since(shredded) >= age/2 && !errors.Is(err, seal.ErrNoKey) {
 				t.Errorf("busy, after %v: %v", time.Since(shredded), err)
 			}
-			pass(time.Minute)
+			await.Pass(time.Minute)
 		}
 		for name, o := range map[string]*seal.Opener{"idle": idle, "busy": busy, "sealer": s.Opener} {
 			if err := opens(o, patients, newest); !errors.Is(err, seal.ErrNoKey) {
@@ -270,7 +271,7 @@ func TestKeyThatDoesNotOpenIsSkipped(t *testing.T) {
 					t.Fatalf("sealed with key %d, want 1", version)
 				}
 				w.mustOpen(w.opener(seal.Config{}), sealed)
-				pass(5 * time.Minute)
+				await.Pass(5 * time.Minute)
 			}
 		}
 		for _, version := range []string{"version=3", "version=2"} {
@@ -281,7 +282,7 @@ func TestKeyThatDoesNotOpenIsSkipped(t *testing.T) {
 		if !strings.Contains(w.log.String(), "version=3") {
 			t.Errorf("nothing was reported:\n%s", w.log)
 		}
-		pass(30 * 24 * time.Hour)
+		await.Pass(30 * 24 * time.Hour)
 		if version := seal.KeyVersion(w.seal(busy)); version != 4 {
 			t.Errorf("after 30 days key %d seals, want a new one", version)
 		}

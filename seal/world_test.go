@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"gocloud.dev/secrets"
 	"gocloud.dev/secrets/localsecrets"
@@ -118,9 +117,6 @@ func (w *world) last() uint32 {
 	}
 	return ring.Last
 }
-
-// pass advances the fake time of a synctest bubble.
-func pass(d time.Duration) { time.Sleep(d) }
 
 // opens returns nil if the payload opens as the test's payload.
 func opens(o *seal.Opener, s seal.Stream, sealed []byte) error {

@@ -84,7 +84,7 @@ func (w *world) settleFlows() {
 				w.T.Error(err)
 				return
 			}
-			time.Sleep(5 * time.Millisecond) // between two looks
+			await.Pause()
 		}
 	})
 }

@@ -199,7 +199,7 @@ func TestAHoldLapsesBeforeItsLeaseEnds(t *testing.T) {
 		var h worker.Hold
 		h.Init(t.Context(), began, 10*time.Second)
 		h.Lapse(10 * time.Second)
-		time.Sleep(7 * time.Second)
+		await.Pass(7 * time.Second)
 		if err := h.Settle(func() (bool, error) {
 			h.Extended(began.Add(5*time.Second), 10*time.Second)
 			return false, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -91,7 +92,7 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 		}
 		go b.Run(ctx)
 		err := settling.Settle(func() (bool, error) {
-			time.Sleep(4510 * time.Millisecond) // between two looks of the heartbeat
+			await.Pass(4510 * time.Millisecond) // between two looks of the heartbeat
 			return false, nil
 		})
 		if err != nil {
@@ -101,7 +102,7 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 		if times(idle) < 4 || times(settling) != 0 || times(over) != 0 {
 			t.Errorf("extended %d, %d and %d times", times(idle), times(settling), times(over))
 		}
-		time.Sleep(time.Second)
+		await.Pass(time.Second)
 		synctest.Wait()
 		if times(settling) != 1 {
 			t.Errorf("extended %d times after that", times(settling))
@@ -145,7 +146,7 @@ func (c *chain) end() {
 
 func (c *chain) Runner(*worker.Worker) func(context.Context, *thing) bool {
 	return func(ctx context.Context, held *thing) bool {
-		time.Sleep(time.Second)
+		await.Pass(time.Second)
 		if c.settles {
 			c.Finish(ctx, held)
 		}
@@ -212,7 +213,7 @@ func TestABatchIsFinishedWhenTheStopComes(t *testing.T) {
 		go func() {
 			ended <- worker.Run(ctx, t.Context(), c, worker.Config{Workers: 1, Log: slog.New(slog.DiscardHandler)})
 		}()
-		time.Sleep(time.Minute)
+		await.Pass(time.Minute)
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -249,7 +250,7 @@ func TestWorkWithoutStepsIsLeftToExpire(t *testing.T) {
 		go b.Run(ctx)
 		for range 60 {
 			moves.Step()
-			time.Sleep(time.Second)
+			await.Pass(time.Second)
 		}
 		synctest.Wait()
 		if extended[hangs] > 12 || extended[waits] < 50 || extended[moves] < 50 {
@@ -297,7 +298,7 @@ func TestFailuresAreBounded(t *testing.T) {
 			f.Report(false, "a handler failed")
 		}
 		f.Report(true, "a dead letter")
-		time.Sleep(time.Minute)
+		await.Pass(time.Minute)
 		f.Report(false, "a handler failed")
 		text := log.String()
 		if n := strings.Count(text, "a handler failed"); n != 21 || !strings.Contains(text, "left_out=980") || !strings.Contains(text, "a dead letter") {

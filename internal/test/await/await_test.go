@@ -2,6 +2,8 @@ package await_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/posthorn/posthorn/internal/test/await"
 )
@@ -28,4 +30,21 @@ func TestValueAndClosed(t *testing.T) {
 		t.Errorf("got %d, want 0", got)
 	}
 	await.Closed(t, "all numbers", values)
+}
+
+func TestPassIsForFakeTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		await.Pass(time.Hour)
+		if passed := time.Since(began); passed != time.Hour {
+			t.Errorf("%v has passed, want an hour", passed)
+		}
+	})
+	defer func() {
+		if recover() == nil {
+			t.Error("a test may wait for real time")
+		}
+	}()
+	await.Pass(time.Nanosecond)
 }

@@ -2,9 +2,12 @@ package admin_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -156,4 +159,107 @@ func sameButSeconds(got, want string) bool {
 		}
 	}
 	return false
+}
+
+// things makes one of each kind that is about a stream. There is no work, so all is well.
+func things(stream string) []string {
+	named := func(sql string) string { return strings.ReplaceAll(sql, "STREAM", stream) }
+	return []string{
+		named(`select posthorn.subscribe('default', 'group-STREAM', 'same', '{"stream": "STREAM"}')`),
+		named(`select posthorn.subscribe('default', 'condition-STREAM', 'same', '{"conditions_sql": "e.stream = ''STREAM''"}')`),
+		named(`select posthorn.create_webhook('default', 'hook-STREAM', '{"url": "https://example.com", "filter": {"stream": "STREAM"}}')`),
+		named(`select posthorn.schedule('default', 'schedule-STREAM', '@every 1h', 'a', stream => 'STREAM')`),
+		named(`select posthorn.define_relay('default', 'relay-STREAM', '{"streams": ["STREAM"]}')`),
+		named(`select posthorn.define_import('default', 'import-STREAM', 'redis://r', 'redis', '{STREAM}')`),
+		leadImport,
+	}
+}
+
+// illnesses are what the doctor finds of the things of a stream.
+func illnesses(stream string) []string {
+	named := func(sql string) string { return strings.ReplaceAll(sql, "STREAM", stream) }
+	return []string{
+		named("update posthorn.subscriptions set stopped_at = posthorn.now(), error = 'no field' where group_no = (select id from posthorn.groups where name = 'group-STREAM')"),
+		named("update posthorn.webhooks set failing_since = posthorn.now(), failures = 1, last_error = '503' where name = 'hook-STREAM'"),
+		named("update posthorn.scheduled_tasks set failures = 3, last_error = 'no type' where name = 'schedule-STREAM'"),
+		named("update posthorn.leads set error = 'no broker', failed_at = now() where id = (select id from posthorn.groups where name = 'relay-STREAM')"),
+		named("insert into posthorn.import_streams (import_id, stream, error) select id, 's', 'refused' from posthorn.imports where name = 'import-STREAM'"),
+	}
+}
+
+// seen are the findings of a caller who may not read some streams, without times.
+func seen(t *testing.T, conn *pgx.Conn, hidden ...string) (told []string) {
+	t.Helper()
+	for _, f := range findings(t, admin.New(conn, "default").Hiding(hidden)) {
+		f.ExaminedAt = time.Time{}
+		told = append(told, fmt.Sprintf("%+v", f))
+	}
+	return told
+}
+
+// Where all is well, the doctor says so on each line, for each caller: also about the streams that a caller may not read.
+func TestDoctorOfAHealthyDatabaseForEachCaller(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), slices.Concat(things("a1"), things("b2"))...)
+	checks := len(seen(t, conn))
+	for _, hidden := range [][]string{nil, {"a1"}, {"b2"}, {"a1", "b2"}, {"a1", "b2", "unused"}} {
+		found := findings(t, admin.New(conn, "default").Hiding(hidden))
+		for _, f := range found {
+			if f.Level != admin.OK && f.Check != "settings" {
+				t.Errorf("without %q: %+v", hidden, f)
+			}
+		}
+		if len(found) != checks {
+			t.Errorf("without %q: %d findings, want %d", hidden, len(found), checks)
+		}
+	}
+}
+
+// What a caller may not read changes no finding: neither what is told, nor a number in it.
+func TestDoctorCountsNothingHidden(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	news := []string{publish, publish} // of both worlds: the number of events is that of all streams
+	clock := func(after time.Duration) []string {
+		return []string{fmt.Sprintf("create or replace function posthorn.now() returns timestamptz language sql volatile return timestamptz '%s'", at.Add(after).Format(time.RFC3339))}
+	}
+	healthy, ill := slices.Concat(clock(0), things("b2")), slices.Concat(news, illnesses("b2"), clock(2*time.Hour))
+	for world, statements := range map[string][2][]string{
+		"healthy": {healthy, slices.Concat(healthy, things("a1"))},
+		"ill":     {slices.Concat(healthy, ill), slices.Concat(healthy, things("a1"), illnesses("a1"), ill)},
+	} {
+		want := seen(t, connect(t, posthorntest.Database(t), statements[0]...))
+		got := seen(t, connect(t, posthorntest.Database(t), statements[1]...), "a1")
+		for i, found := range got {
+			if i >= len(want) || found != want[i] {
+				t.Errorf("%s: %s\nwithout hidden things: %s", world, found, want[min(i, len(want)-1)])
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s: %d findings, want %d", world, len(got), len(want))
+		}
+	}
+}
+
+// The group of the webhooks of a namespace is hidden while all of them are.
+func TestGroupOfHiddenWebhooks(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), `select posthorn.create_webhook('default', 'hook', '{"url": "https://example.com", "filter": {"stream": ["orders", "a1"]}}')`)
+	a := admin.New(conn, "default").Hiding([]string{"a1"})
+	groups := func() []string {
+		names, err := a.GroupNames(t.Context(), "", "", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	if found := groups(); len(found) > 0 {
+		t.Errorf("groups: %q", found)
+	}
+	if _, err := conn.Exec(t.Context(), aWebhook); err != nil {
+		t.Fatal(err)
+	}
+	if found := groups(); !slices.Equal(found, []string{"webhooks"}) {
+		t.Errorf("groups: %q", found)
+	}
 }

@@ -20,12 +20,12 @@ import (
 // unlisted are the functions and tables that the list of calls leaves out, by the reason.
 var unlisted = map[string]string{
 	"a part of other functions and of views": `as_jsonb check_pattern check_push check_pushed_table count_pending_jobs drop_push_trigger filtered_events
-		has_long_number has_work is_alive is_name job_status listed_events make_push_trigger matches_by_parts named_streams oldest_unread owed_to_webhook
+		has_long_number has_work is_alive is_name job_status listed_events make_push_trigger matches_by_parts named_streams oldest_unread read_streams owed_to_webhook
 		pending publish_changes publish_with_care push_settings readable recent_jobs subscribe_with_filter subscribe_with_sql tag_room to_json
 		unacknowledged unapplied`,
 	"a part of doctor": `command_line counted due_jobs due_since examine examine_bloat examine_cluster examine_failed_jobs examine_groups examine_imports
 		examine_jobs examine_partitions examine_projections examine_roles examine_schedules examine_sealing examine_settings examine_subscriptions
-		examine_transactions examine_upkeep examine_webhooks examine_writers findings first_ready_jobs in_words seen_findings shell_word untaken_jobs`,
+		examine_transactions examine_upkeep examine_webhooks examine_writers findings first_ready_jobs in_words seen_error shell_word unseen_things untaken_jobs`,
 	"a part of outbox_event, which shows the whole log":                "relayed_row stream_relays unrelayed_ranges",
 	"moves the whole log, or needs an empty one":                       "begin_restore cover_times end_restore rebase restore_events",
 	"advice to people, the type of an event, or a part of a migration": "config event grant_role migrations",

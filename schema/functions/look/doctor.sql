@@ -47,7 +47,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   with x as materialized (
     select x.*, row_number() over () as n, bool_or(x.level <> 'ok') over () as trouble
-    from posthorn.seen_findings(findings.check_name, findings.of_namespace, findings.hidden_streams) x
+    from posthorn.examine(findings.check_name, findings.of_namespace, findings.hidden_streams) x
   ), f as materialized (
     select x.level, x.namespace, x.alike, array_agg(x.subject order by x.n) as subjects, (array_agg(x.found order by x.n))[1] as worst,
       (array_agg(x.advice order by x.n))[1] as advice, count(*) as things, bool_or(x.failing) as failing, coalesce(sum(x.size), 0)::bigint as size,
@@ -70,34 +70,29 @@ $$;
 comment on function posthorn.findings(text, text, text[]) is
   'admin: The findings of one check: equal ones of a namespace are told as one, with the first five names.';
 
--- The error of a relay, an import, a projection or a condition may be about an event that a caller may not see.
-create or replace function posthorn.seen_findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
-returns setof posthorn.finding language sql volatile
+-- Each check leaves these out itself, so that they are not counted either.
+create or replace function posthorn.unseen_things(of_namespace text, hidden_streams text[], kind text)
+returns table (name text, of_group text) language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  with h as materialized (
-    select x.name, bool_or(x.wholly) as wholly
-    from posthorn.hidden_things(seen_findings.of_namespace, seen_findings.hidden_streams) x
-    where seen_findings.hidden_streams <> '{}' and x.kind = case seen_findings.check_name
-      when 'subscriptions' then 'subscription' when 'webhooks' then 'webhook' when 'schedules' then 'schedule' when 'imports' then 'import'
-      when 'confidential streams' then 'stream' else 'group' end
-    group by x.name
-  )
-  select f.level, f.namespace, f.subject, case when w.withheld then w.told else f.found end, case when w.withheld then w.advice else f.advice end,
-    f.alike, f.failing, f.size
-  from posthorn.examine(seen_findings.check_name, seen_findings.of_namespace) f
-  left join h on h.name = f.subject and f.namespace = seen_findings.of_namespace
-  cross join lateral (
-    select case seen_findings.check_name
-        when 'groups' then false
-        when 'projections' then posthorn.stops_at(f.namespace, f.subject, seen_findings.hidden_streams)
-        else h.name is not null end as withheld,
-      format('%s of namespace %s is in trouble', posthorn.shell_word(f.subject), f.namespace) as told,
-      'the error may be about a restricted stream: a token that names those streams sees it' as advice) w
-  where h.wholly is not true
+  select h.name, h.of_group from posthorn.hidden_things(unseen_things.of_namespace, unseen_things.hidden_streams) h
+  where unseen_things.hidden_streams <> '{}' and h.wholly and h.kind = unseen_things.kind
 $$;
-comment on function posthorn.seen_findings(text, text, text[]) is
-  'admin: The findings of one check that a caller who may not read some streams of a namespace sees.';
+comment on function posthorn.unseen_things(text, text[], text) is
+  'admin: The things of one kind that do not exist for a caller who may not read some streams; none without such streams.';
+
+-- The error of a thing that reads a hidden stream beside others may be about that stream.
+create or replace function posthorn.seen_error(error text, of_namespace text, hidden_streams text[], kind text, name text, of_group text default null)
+returns text language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case when seen_error.error is not null and seen_error.hidden_streams <> '{}' and exists (
+      select from posthorn.hidden_things(seen_error.of_namespace, seen_error.hidden_streams) h
+      where h.kind = seen_error.kind and h.name = seen_error.name and (seen_error.of_group is null or h.of_group = seen_error.of_group))
+    then 'withheld: it may be about a restricted stream that the token does not name' else seen_error.error end
+$$;
+comment on function posthorn.seen_error(text, text, text[], text, text, text) is
+  'admin: An error of a thing, unless it may be about a stream that a caller may not read.';
 
 create or replace function posthorn.stops_at(namespace text, projection text, streams text[])
 returns boolean language sql stable security definer
@@ -112,7 +107,7 @@ $$;
 comment on function posthorn.stops_at(text, text, text[]) is
   'consumer: Whether the event that stops a projection may be of some streams.';
 
-create or replace function posthorn.examine(check_name text, of_namespace text default null)
+create or replace function posthorn.examine(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -125,22 +120,22 @@ begin
     when 'held-back log' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_transactions() x;
     when 'partitions' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_partitions() x;
     when 'upkeep' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_upkeep() x;
-    when 'groups' then return query select * from posthorn.examine_groups(of_namespace);
-    when 'projections' then return query select * from posthorn.examine_projections(of_namespace);
-    when 'subscriptions' then return query select * from posthorn.examine_subscriptions(of_namespace);
-    when 'relays' then return query select * from posthorn.examine_writers('relay', of_namespace);
-    when 'webhooks' then return query select * from posthorn.examine_webhooks(of_namespace);
+    when 'groups' then return query select * from posthorn.examine_groups(of_namespace, hidden_streams);
+    when 'projections' then return query select * from posthorn.examine_projections(of_namespace, hidden_streams);
+    when 'subscriptions' then return query select * from posthorn.examine_subscriptions(of_namespace, hidden_streams);
+    when 'relays' then return query select * from posthorn.examine_writers('relay', of_namespace, hidden_streams);
+    when 'webhooks' then return query select * from posthorn.examine_webhooks(of_namespace, hidden_streams);
     when 'archives' then return query select * from posthorn.examine_writers('archive', of_namespace);
-    when 'imports' then return query select * from posthorn.examine_imports(of_namespace);
+    when 'imports' then return query select * from posthorn.examine_imports(of_namespace, hidden_streams);
     when 'jobs' then return query select * from posthorn.examine_jobs(of_namespace);
     when 'failed jobs' then return query select * from posthorn.examine_failed_jobs(of_namespace);
-    when 'schedules' then return query select * from posthorn.examine_schedules(of_namespace);
-    when 'confidential streams' then return query select * from posthorn.examine_sealing(of_namespace);
+    when 'schedules' then return query select * from posthorn.examine_schedules(of_namespace, hidden_streams);
+    when 'confidential streams' then return query select * from posthorn.examine_sealing(of_namespace, hidden_streams);
     else raise 'there is no check %', to_json(check_name) using errcode = 'PH004';
   end case;
 end $$;
-comment on function posthorn.examine(text, text) is
-  'admin: All findings of one check, those with trouble first, the worst of each kind first.';
+comment on function posthorn.examine(text, text, text[]) is
+  'admin: All findings of one check that a caller who may not read some streams may know of, those with trouble first, the worst of each kind first.';
 
 create or replace function posthorn.in_words(period interval)
 returns text language sql immutable parallel safe

@@ -24,7 +24,7 @@ comment on function posthorn.oldest_unread(posthorn.groups) is
 
 -- A group that is read may be behind for long: after a seek it reads old events. Events are counted of the first group of
 -- each kind and namespace, which is the one that is described.
-create or replace function posthorn.examine_groups(of_namespace text default null)
+create or replace function posthorn.examine_groups(of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
@@ -39,6 +39,7 @@ as $$
     cross join lateral (select posthorn.oldest_unread(g) as oldest) o
     where not g.paused and posthorn.has_work(g) and (of_namespace is null or n.namespace = of_namespace)
       and g.kind in ('group', 'projection')
+      and g.name not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'group') u)
       and not exists (select from posthorn.projections p where p.group_id = g.id and p.failures > 0)
   ), trouble as materialized (
     select w.*, u.unread, row_number() over (partition by w.namespace, u.unread order by w.idle desc, w.age desc, w.name) as nth
@@ -62,10 +63,10 @@ as $$
     else posthorn.counted(w.n, 'group') || ' with events to read; workers have claimed some from each in the last 5m' end, null, null, false, 0
   from (select count(*) as n from waiting x) w
 $$;
-comment on function posthorn.examine_groups(text) is
+comment on function posthorn.examine_groups(text, text[]) is
   'admin: Groups that no worker reads, and groups that are far behind.';
 
-create or replace function posthorn.examine_projections(of_namespace text default null)
+create or replace function posthorn.examine_projections(of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
@@ -76,9 +77,12 @@ as $$
     join posthorn.groups g on g.id = x.group_id
     join posthorn.namespaces n on n.id = g.namespace_id
     where x.failures > 0 and not g.paused and (of_namespace is null or n.namespace = of_namespace)
+      and g.name not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'group') u)
   )
   (select 'warn', p.namespace, p.name, format('projection %s of namespace %s stands still at event %s, which it cannot apply: attempt %s failed %s ago: %s',
-      posthorn.shell_word(p.name), p.namespace, p.failed_event, p.failures, posthorn.in_words(posthorn.now() - p.failed_at), left(p.error, 500)),
+      posthorn.shell_word(p.name), p.namespace, p.failed_event, p.failures, posthorn.in_words(posthorn.now() - p.failed_at), 
+      case when posthorn.stops_at(p.namespace, p.name, hidden_streams) then 'withheld: it may be about a restricted stream that the token does not name'
+        else left(p.error, 500) end),
     format('correct its handler, and start it: it is tried again at once; look: %s', posthorn.command_line(p.namespace, 'projections show', p.name)),
     'projections that stand still', true, case when p.nth = 1 then (
       select s.lag_events from posthorn.projection_status s where s.namespace = p.namespace and s.projection = p.name) end
@@ -86,16 +90,17 @@ as $$
   union all
   select 'ok', null, null, 'none stands still', null, null, false, 0
 $$;
-comment on function posthorn.examine_projections(text) is
+comment on function posthorn.examine_projections(text, text[]) is
   'admin: Projections that stand still at an event that they cannot apply.';
 
-create or replace function posthorn.examine_subscriptions(of_namespace text default null)
+create or replace function posthorn.examine_subscriptions(of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   (select 'warn', n.namespace, s.name,
     format('%s of group %s in namespace %s was stopped at %s: %s', posthorn.shell_word(s.name), posthorn.shell_word(g.name), n.namespace,
-      to_char(s.stopped_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), s.error),
+      to_char(s.stopped_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+      posthorn.seen_error(s.error, of_namespace, hidden_streams, 'subscription', s.name, g.name)),
     format('mend its condition: %s; it then gets what it missed', posthorn.command_line(n.namespace, 'groups subscribe', g.name, s.name)),
     'subscriptions that were stopped', false, 0
   from posthorn.subscriptions s
@@ -103,9 +108,10 @@ as $$
   join posthorn.namespaces n on n.id = g.namespace_id
   where s.stopped_at is not null and (of_namespace is null or n.namespace = of_namespace)
     and g.kind <> 'webhooks'
+    and (s.name, g.name) not in (select u.name, u.of_group from posthorn.unseen_things(of_namespace, hidden_streams, 'subscription') u)
   order by s.stopped_at)
   union all
   select 'ok', null, null, 'none is stopped', null, null, false, 0
 $$;
-comment on function posthorn.examine_subscriptions(text) is
+comment on function posthorn.examine_subscriptions(text, text[]) is
   'admin: Subscriptions that were stopped because their condition failed.';

@@ -248,7 +248,7 @@ $$;
 comment on function posthorn.examine_jobs(text) is
   'admin: Jobs that no worker takes, jobs whose workers are silent, and jobs behind others that will not be completed.';
 
-create or replace function posthorn.examine_schedules(of_namespace text default null)
+create or replace function posthorn.examine_schedules(of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -257,8 +257,9 @@ as $$
     'look: ' || posthorn.command_line(s.namespace, 'schedules show', s.name), 'schedules that fail', true, s.failures
   from posthorn.schedules s
   where s.state = 'failing' and (of_namespace is null or s.namespace = of_namespace)
+    and s.name not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'schedule') u)
   order by s.failures desc, s.name)
   union all
   select 'ok', null, null, 'none fails', null, null, false, 0
 $$;
-comment on function posthorn.examine_schedules(text) is 'admin: Schedules that publish nothing at their times.';
+comment on function posthorn.examine_schedules(text, text[]) is 'admin: Schedules that publish nothing at their times.';

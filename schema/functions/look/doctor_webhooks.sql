@@ -1,5 +1,5 @@
 -- A webhook fails from its first failed request on, until one succeeds.
-create or replace function posthorn.examine_webhooks(of_namespace text default null)
+create or replace function posthorn.examine_webhooks(of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
@@ -11,7 +11,9 @@ as $$
     cross join lateral (select posthorn.oldest_unread(g) as oldest) o
     where l.kind = 'webhooks' and (l.until > posthorn.now()) is not true and not g.paused and posthorn.has_work(g)
       and (of_namespace is null or n.namespace = of_namespace)
-      and exists (select from posthorn.webhooks w where w.group_id = l.id)
+      and exists (
+        select from posthorn.webhooks w where w.group_id = l.id
+          and w.name not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'webhook') u))
   ), w as materialized (
     select n.namespace, w.name, w.group_id, s.stopped_at, s.error as reason, w.failing_since, w.last_error, d.due_at
     from posthorn.webhooks w
@@ -22,6 +24,7 @@ as $$
       select r.due_at from posthorn.retries r
       where r.group_id = w.group_id and r.subscription = w.name and r.slot is null order by r.due_at limit 1) d on true
     where not g.paused and (of_namespace is null or n.namespace = of_namespace)
+      and w.name not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'webhook') u)
   ), trouble as materialized (
     select w.*, o.events
     from w cross join lateral (
@@ -56,5 +59,5 @@ as $$
     else posthorn.counted(count(*), 'webhook') || ', none of which fails, is disabled or an hour behind' end, null, null, false, 0
   from w
 $$;
-comment on function posthorn.examine_webhooks(text) is
+comment on function posthorn.examine_webhooks(text, text[]) is
   'admin: Webhooks that are disabled, fail or are far behind, and those that no process sends to.';

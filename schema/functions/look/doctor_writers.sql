@@ -1,24 +1,26 @@
 -- A relay with an error whose streams are all set aside has lost its broker; the error is the broker's. If it still
 -- writes some streams, only the others are in trouble. The events of an archive wait until their segment is full or old
 -- enough: that does not count as behind.
-create or replace function posthorn.examine_writers(kind text, of_namespace text default null)
+create or replace function posthorn.examine_writers(kind text, of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   with w as materialized (
     select s.namespace, s.relay as name, s.lag_events as events, s.owner is not null as running, s.lag_seconds * interval '1 second' as behind,
-      coalesce(s.error, (
-        select r.error from posthorn.retries r where r.group_id = g.id and r.error is not null order by r.failed_at desc limit 1)) as error,
+      posthorn.seen_error(coalesce(s.error, (
+        select r.error from posthorn.retries r where r.group_id = g.id and r.error is not null order by r.failed_at desc limit 1)),
+        of_namespace, hidden_streams, 'group', s.relay) as error,
       case when s.stuck_streams > 0 and s.relayed_at > s.failed_at then ' ' || posthorn.counted(s.stuck_streams, 'stream') end as stuck
     from posthorn.relay_status s
     join posthorn.namespaces n on n.namespace = s.namespace
     join posthorn.groups g on g.namespace_id = n.id and g.name = s.relay
     where examine_writers.kind = 'relay' and not s.paused and (of_namespace is null or s.namespace = of_namespace)
+      and s.relay not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'group') u)
     union all
     select s.namespace, s.name, s.lag_events::bigint, exists (
         select from posthorn.archive_streams x
         where x.archive_id = a.id and x.lease_until > posthorn.now() - interval '1 minute'),
-      posthorn.now() - s.lag_since - a.segment_age, s.error, null
+      posthorn.now() - s.lag_since - a.segment_age, posthorn.seen_error(s.error, of_namespace, hidden_streams, 'group', s.name), null
     from posthorn.archive_status s
     join posthorn.namespaces n on n.namespace = s.namespace
     join posthorn.archives a on a.namespace_id = n.id and a.name = s.name
@@ -38,17 +40,21 @@ as $$
   select 'ok', null, null, case when count(*) = 0 then 'there is none'
     else posthorn.counted(count(*), kind) || ', none of which is 5m behind or has an error' end, null, null, false, 0 from w
 $$;
-comment on function posthorn.examine_writers(text, text) is
+comment on function posthorn.examine_writers(text, text, text[]) is
   'admin: Relays, or archives, that do not write or do not keep up.';
 
 -- A broker keeps entries that are not imported only for a while.
-create or replace function posthorn.examine_imports(of_namespace text default null)
+create or replace function posthorn.examine_imports(of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   with i as materialized (
-    select s.*, format('import %s of namespace %s', posthorn.shell_word(s.import), s.namespace) as title from posthorn.import_status s
-    where of_namespace is null or s.namespace = of_namespace
+    select s.namespace, s.import, s.source, s.owner, s.lag_events, s.lag_seconds,
+      posthorn.seen_error(s.error, of_namespace, hidden_streams, 'import', s.import) as error,
+      array(select t from unnest(s.trimmed) with ordinality u (t, n) where t <> all (hidden_streams) order by n) as trimmed,
+      format('import %s of namespace %s', posthorn.shell_word(s.import), s.namespace) as title from posthorn.import_status s
+    where (of_namespace is null or s.namespace = of_namespace)
+      and s.import not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'import') u)
   )
   select 'fail', i.namespace, i.import, format('%s lost events: %s removed them before they were imported, from %s%s', i.title, i.source,
       array_to_string(i.trimmed[:5], ', '), case when cardinality(i.trimmed) > 5 then format(' and %s more streams', cardinality(i.trimmed) - 5) end),
@@ -71,4 +77,4 @@ as $$
   select 'ok', null, null, case when count(*) = 0 then 'there is none'
     else posthorn.counted(count(*), 'import') || ', none of which is 5m behind or has an error' end, null, null, false, 0 from i
 $$;
-comment on function posthorn.examine_imports(text) is 'admin: Imports that do not go on, or that lost events.';
+comment on function posthorn.examine_imports(text, text[]) is 'admin: Imports that do not go on, or that lost events.';

@@ -4,7 +4,7 @@
 --   stream        it is one of them
 --   schedule      it publishes to one of them
 --   subscription  its filter, or its condition, has the name of one of them; of a webhook likewise
---   group         each of its subscriptions is hidden; of a relay, each of its streams
+--   group         each of its subscriptions is hidden, or of its webhooks; of a relay, each of its streams
 --   import        each of its streams is one of them
 
 -- A pattern is no name. A condition that has the name as a text is about that stream.
@@ -58,7 +58,7 @@ begin
       from posthorn.groups x
       left join posthorn.relays r on r.group_id = x.id
       left join of_subscriptions o on o.group_id = x.id
-      where x.namespace_id = ns and x.kind <> 'webhooks'
+      where x.namespace_id = ns and (x.kind <> 'webhooks' or o.wholly)
     ), i as materialized (
       select x.name, x.streams <@ hidden as wholly,
         exists (select from unnest(x.streams) p cross join unnest(hidden) h where posthorn.matches(p, h)) as may_read

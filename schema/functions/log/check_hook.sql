@@ -64,6 +64,7 @@ begin
     when jsonb_typeof(change) <> 'object' then 'no object'
     when jsonb_typeof(change->'type') is distinct from 'string' then 'a type that is no text'
     when not posthorn.is_name(change->>'type') then 'a type that is not 1 to 255 bytes without control characters'
+    when change->>'type' ^@ 'posthorn.' then 'a type that begins with posthorn., which is reserved for events of Posthorn itself'
     when jsonb_typeof(change->'key') not in ('string', 'null') then 'a key that is no text'
     when octet_length(change->>'key') > 255 or change->>'key' ~ '[[:cntrl:]]' then 'a key that is not up to 255 bytes without control characters'
     when jsonb_typeof(change->'tags') not in ('array', 'null')

@@ -33,6 +33,16 @@ begin
   end if;
 end $$;
 
+-- Readers of Posthorn's own events, such as posthorn.webhook.disabled, trust that no program has published them.
+create or replace function posthorn.refuse_reserved(type text)
+returns void language plpgsql immutable as $$
+begin
+  if type operator(pg_catalog.^@) 'posthorn.' then
+    raise exception 'type % begins with posthorn., which is reserved for events of Posthorn itself', pg_catalog.quote_literal(type)
+      using errcode = 'PH004', hint = 'Begin it with another name, such as that of the program.';
+  end if;
+end $$;
+
 -- Whether JSON is nested deeper than a limit. Removes the innermost pairs of brackets once for each level. A text with
 -- too few brackets is not looked at further.
 create or replace function posthorn.is_nested_deeper(value text, depth int)
@@ -77,6 +87,7 @@ begin
   if publish.deliver_at is null and publish.dedup_key is null and publish.tags is null
     and publish.type operator(pg_catalog.~) '^[^[:cntrl:]]+$'
     and pg_catalog.octet_length(publish.type) operator(pg_catalog.<=) 255
+    and not publish.type operator(pg_catalog.^@) 'posthorn.'
     and (publish.key is null or (pg_catalog.octet_length(publish.key) operator(pg_catalog.<=) 255
       and publish.key operator(pg_catalog.!~) '[[:cntrl:]]'))
     and pg_catalog.octet_length(publish.payload::pg_catalog.text) operator(pg_catalog.<=) 1000
@@ -163,6 +174,7 @@ begin
   perform posthorn.check_numbers();
   perform posthorn.check_message(publish_with_care.type, publish_with_care.key, publish_with_care.payload,
     publish_with_care.tags, publish_with_care.metadata);
+  perform posthorn.refuse_reserved(publish_with_care.type);
   perform posthorn.refuse_origin(publish_with_care.metadata);
   if publish_with_care.deliver_at = 'infinity' then
     raise exception 'deliver_at must be a moment'
@@ -198,6 +210,16 @@ begin
 end $$;
 comment on function posthorn.publish_with_care(text, text, json, text, text, text[], json, timestamptz, text) is
   'publisher: Publishes any event: also to new streams, with large payloads, tags, times and dedup keys.';
+
+-- Publishes an event of Posthorn itself. Its type is one that publish refuses.
+create or replace function posthorn.publish_own(namespace text, type text, payload json, stream text, key text)
+returns void language plpgsql as $$
+begin
+  perform posthorn.commit_firmly();
+  insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata)
+  values (posthorn.namespace_id(publish_own.namespace), posthorn.stream_id(publish_own.namespace, publish_own.stream), publish_own.type,
+    publish_own.key, publish_own.payload, '{}');
+end $$;
 
 -- The id of the event under a dedup key: new_id, unless the key was used lately. stream_id is 0 except for restricted
 -- streams. Those have keys of their own, so that a publisher without access to the stream cannot use up its keys.

@@ -65,6 +65,7 @@ begin
     raise exception '% is no type that an event can have', quote_literal(type)
       using errcode = 'PH004', hint = 'Rename the table or its schema: it has control characters.';
   end if;
+  perform posthorn.refuse_reserved(type);
   return type;
 end $$;
 

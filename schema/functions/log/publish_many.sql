@@ -100,7 +100,7 @@ begin
   if array_to_string(types, '') || coalesce(array_to_string(keys, ''), '') ~ '[[:cntrl:]]'
     or exists (
       select from unnest(types, payloads) m (type, payload)
-      where (octet_length(m.type) between 1 and 255
+      where (octet_length(m.type) between 1 and 255 and not m.type ^@ 'posthorn.'
         and octet_length(m.payload::text) <= 1000 and strpos(m.payload::text, '\u0000') = 0) is not true)
     or exists (select from unnest(keys) k where octet_length(k) > 255)
     or exists (select from unnest(tags) t where t <> '{}')
@@ -111,6 +111,7 @@ begin
     perform posthorn.check_message(m.type, m.key, m.payload, m.tags::text[], m.metadata)
     from unnest(types, payloads, keys, tags, metadata)
       as m (type, payload, key, tags, metadata);
+    perform posthorn.refuse_reserved(t) from unnest(types) t;
   end if;
 end $$;
 

@@ -14,13 +14,14 @@ declare
   i posthorn.imports := posthorn.hold_import(import_events.import_id, import_events.owner, import_events.epoch);
   ns text := (select n.namespace from posthorn.namespaces n where n.id = i.namespace_id);
   stream_ids bigint[];
+  known_types text[] := posthorn.types_of_others(import_events.types);
   heads text[];
   repeats int[];
   imported bigint;
 begin
   perform posthorn.check_positions(i.id, import_events.streams, import_events.positions);
   perform posthorn.check_origins(import_events.logs, import_events.metadata);
-  perform posthorn.check_batch(import_events.types, import_events.payloads, import_events.keys, import_events.tags, import_events.metadata);
+  perform posthorn.check_batch(known_types, import_events.payloads, import_events.keys, import_events.tags, import_events.metadata);
   stream_ids := posthorn.stream_ids(ns, import_events.streams);
   if exists (select from posthorn.sealed_streams x where x.stream_id = any (stream_ids)) then
     perform posthorn.refuse_plaintext(m.stream)
@@ -40,7 +41,7 @@ begin
   insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
   select i.namespace_id, stream_ids[e.part], e.type, e.key, case when e.tags is null then '{}' else e.tags::text[] end, e.payload,
     posthorn.with_origin(heads[e.part], e.id, e.published, e.metadata)
-  from unnest(import_events.parts, import_events.ids, import_events.types, import_events.payloads, import_events.published,
+  from unnest(import_events.parts, import_events.ids, known_types, import_events.payloads, import_events.published,
       import_events.keys, import_events.tags, import_events.metadata)
     with ordinality e (part, id, type, payload, published, key, tags, metadata, n)
   where repeats is null or e.n not in (select unnest(repeats));
@@ -51,6 +52,14 @@ begin
 end $$;
 comment on function posthorn.import_events( bigint, text, bigint, text[], text[], text[], uuid[], text[], boolean[], int[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
   'consumer: Publishes a batch that was read from a broker, moves the import past it, and returns how many events were new. Each stream has a part: its name, the position before and after, the log and namespace that its events are from, and whether the broker had removed events before them. parts names the part of each event.';
+
+-- The types of imported events. Those that begin with posthorn. are of the Posthorn of another database, and must not be
+-- taken for events of this one.
+create or replace function posthorn.types_of_others(types text[])
+returns text[] language sql immutable as $$
+  select case when not exists (select from unnest(types) t where t ^@ 'posthorn.') then types
+    else array(select case when t ^@ 'posthorn.' then 'imported.' || t else t end from unnest(types) with ordinality u (t, n) order by n) end
+$$;
 
 -- Metadata that begin with the place where an event was published first. Readers recognise exactly this beginning, so
 -- publishers may not write it (see refuse_origin). An event that the origin itself had imported keeps its first origin.

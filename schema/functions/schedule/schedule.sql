@@ -219,6 +219,7 @@ begin
   end if;
   if t.job is null then
     perform posthorn.check_message(t.event_type, t.key, t.payload::json, '{}', t.metadata);
+    perform posthorn.refuse_reserved(t.event_type);
     perform posthorn.stream_id(t.namespace, t.stream);
   else
     perform posthorn.check_new_jobs(jsonb_build_array(t.job));

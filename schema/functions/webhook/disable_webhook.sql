@@ -33,7 +33,7 @@ begin
   select n.namespace into ns from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id where g.id = w.group_id;
   told := posthorn.webhook_stream(ns, s);
   if told is not null then
-    perform posthorn.publish(ns, 'posthorn.webhook.disabled', json_build_object('webhook', w.name, 'reason', reason), stream => told, key => w.name);
+    perform posthorn.publish_own(ns, 'posthorn.webhook.disabled', json_build_object('webhook', w.name, 'reason', reason), told, w.name);
   end if;
 end $$;
 

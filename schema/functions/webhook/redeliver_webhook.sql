@@ -9,7 +9,7 @@ begin
   -- The event is of the stream default, whose readers need not know webhooks of restricted streams.
   select w.name into named from posthorn.subscriptions s
   where s.group_no = w.group_id and s.name = w.name and posthorn.webhook_stream(test_webhook.namespace, s) = 'default';
-  return posthorn.publish_to(test_webhook.namespace, 'webhooks', w.name, 'posthorn.webhook.test',
+  return posthorn.write_message(w.group_id, w.name, posthorn.stream_id(test_webhook.namespace, 'default'), 'posthorn.webhook.test',
     json_strip_nulls(json_build_object('webhook', named, 'message', 'This is a test. Nothing has happened.')));
 end $$;
 comment on function posthorn.test_webhook(text, text) is

@@ -407,10 +407,10 @@ func TestRolesOfJobs(t *testing.T) {
 	s := database(t)
 	publisher := []string{
 		"enqueue('default', 'a', tags => '{x}')", "enqueue('default', 'a', '{}'::jsonb, tags => '{x}')", "enqueue('default', 'a', '{}'::text, tags => '{x}')",
-		`enqueue_many('default', '[{"title": "a", "tags": ["x"]}]')`, "enqueue_batch('default', '{a}', array['{}'::json])", "get_job(1)", "cancel_job(1)",
+		`enqueue_many('default', '[{"title": "a", "tags": ["x"]}]')`, "enqueue_batch('default', '{a}', array['{}'::json])", "job_status(1)", "cancel_job(1)",
 	}
 	consumer := []string{
-		"claim_jobs('default', 'w', '{x}', 1)", "await_news(null, null, null, '0')", "held_jobs('w', '{2}', '{1}')", "list_jobs('default')", "count_jobs('default')", "job_history(2)", "start_job(2, 'w')",
+		"claim_jobs('default', 'w', '{x}', 1)", "await_news(null, null, null, '0')", "get_job(1)", "job_waits(1)", "held_jobs('w', '{2}', '{1}')", "list_jobs('default')", "count_jobs('default')", "job_history(2)", "start_job(2, 'w')",
 		"heartbeat_job(2, 'w')", "heartbeat_jobs('w', '{2}')", "complete_job(2, 'w')", "claim_jobs('default', 'w', '{x}', 2)",
 		"fail_job(3, 'w', 'no', retry_in => '0')", "release_jobs('w', '{4}')", "claim_jobs('default', 'w', '{x}', 2)", "complete_jobs('w', '{4}')",
 	}
@@ -436,7 +436,7 @@ func TestRolesOfJobs(t *testing.T) {
 		}
 	}
 	may("posthorn_publisher", publisher)
-	mayNot("posthorn_publisher", append(admin, "claim_jobs('default', 'w', '{x}', 1)", "complete_job(2, 'w')", "list_jobs('default')", "offer_jobs(null, now())")...)
+	mayNot("posthorn_publisher", append(admin, "claim_jobs('default', 'w', '{x}', 1)", "complete_job(2, 'w')", "list_jobs('default')", "get_job(1)", "job_waits(1)", "offer_jobs(null, now())")...)
 	may("posthorn_consumer", consumer)
 	mayNot("posthorn_consumer", append(admin[:4:4], "reset_job(2)", "cancel_job(2)", "enqueue('default', 'a', '{}'::json)", "expire_jobs()", "finish_jobs(null, 'FAILED', null, now())")...)
 	may("posthorn_admin", admin)

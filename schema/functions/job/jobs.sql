@@ -157,7 +157,7 @@ begin
   perform posthorn.job_status(get_job.job, get_job.namespace);
   return query select j.* from posthorn.jobs j where j.id = get_job.job;
 end $$;
-comment on function posthorn.get_job(bigint, text) is 'publisher, consumer: One job; an error if there is none.';
+comment on function posthorn.get_job(bigint, text) is 'consumer: One job; an error if there is none.';
 
 -- Those that have ended are first: they keep the job waiting.
 create or replace function posthorn.job_waits(job bigint, namespace text default null, max_jobs int default 10000)
@@ -188,7 +188,7 @@ begin
     cross join lateral (select x.title from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = w.job limit 1) o;
 end $$;
 comment on function posthorn.job_waits(bigint, text, int) is
-  'publisher, consumer: The jobs that must be COMPLETED before a job, and those that wait for it, up to a number of each. DELETED: it does not exist any more.';
+  'consumer: The jobs that must be COMPLETED before a job, and those that wait for it, up to a number of each. DELETED: it does not exist any more.';
 
 create or replace function posthorn.job_history(job bigint, namespace text default null)
 returns setof posthorn.job_log language plpgsql stable security definer

@@ -43,6 +43,8 @@ type Action struct {
 	MovedAt  time.Time       `json:"moved_at"`           // when they were counted last
 	EndedAt  time.Time       `json:"ended_at,omitzero"`  // zero: it goes on, or its process has ended
 	Error    string          `json:"error,omitempty"`    // why it ended early
+
+	DatabaseUser string `json:"database_user"` // of the program that recorded it: a server records the actions of all its tokens
 }
 
 const selectActions = "select * from posthorn.list_actions($1::text, $2::bigint, $3::int, $4::bigint, $5::text[])"
@@ -124,7 +126,7 @@ func (a *Admin) changeAndNote(ctx context.Context, tx DB, t thing, e entry, chan
 	if err != nil {
 		return 0, err
 	}
-	return n, a.note(ctx, tx, e, n, append(before, after...))
+	return n, a.note(ctx, tx, t, e, n, append(before, after...))
 }
 
 // Record records an action of another package on some streams, in the transaction of the
@@ -133,10 +135,10 @@ func (a *Admin) Record(ctx context.Context, name, subject string, n int64, strea
 	if a.actor == "" {
 		return nil
 	}
-	return a.note(ctx, a.db, entry{name, subject, nil}, n, list(streams))
+	return a.note(ctx, a.db, thing{}, entry{name, subject, nil}, n, list(streams))
 }
 
-func (a *Admin) note(ctx context.Context, db DB, e entry, n int64, streams []string) error {
+func (a *Admin) note(ctx context.Context, db DB, t thing, e entry, n int64, streams []string) error {
 	if a.action != 0 {
 		return pg.Exec(ctx, db, "count action", "select posthorn.count_action($1::bigint, $2::bigint)", a.action, n)
 	}
@@ -148,8 +150,8 @@ func (a *Admin) note(ctx context.Context, db DB, e entry, n int64, streams []str
 		return pg.Translate("record action", err)
 	}
 	return pg.Exec(ctx, db, "record action", `
-		select posthorn.record_action($1::text, $2::text, $3::text, $4::text, $5::jsonb, $6::bigint, $7::text[], $8::text[])`,
-		a.namespace, a.actor, e.name, pg.Storable(e.subject), string(document), n, streams, list(a.hidden))
+		select posthorn.record_action($1::text, $2::text, $3::text, $4::text, $5::jsonb, $6::bigint, $7::text[], $8::text[], $9::text)`,
+		a.namespace, a.actor, e.name, pg.Storable(e.subject), string(document), n, streams, list(a.hidden), pg.Optional(t.kind))
 }
 
 // entry is a change as the audit log shows it.

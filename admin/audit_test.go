@@ -133,3 +133,67 @@ func TestAuditInParts(t *testing.T) {
 		t.Errorf("audit log: %v", got)
 	}
 }
+
+// The entries about a thing that a caller may not see are hidden from it, also those from before it was about the stream,
+// and after it was deleted.
+func TestAuditHidesAllOfAHiddenThing(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	ctx, a, others := t.Context(), ph.Admin().By("ops"), ph.Admin().Hiding([]string{"payroll"})
+	orders, payroll := admin.Subscription{Filter: json.RawMessage(`{"stream":"orders"}`)}, admin.Subscription{Filter: json.RawMessage(`{"stream":"payroll"}`)}
+	do := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := func(when string, want ...string) {
+		t.Helper()
+		var names []string
+		for _, x := range auditLog(t, others) {
+			names = append(names, x.Name+" "+x.Subject)
+		}
+		if diff := cmp.Diff(want, names); diff != "" {
+			t.Errorf("%s: %s", when, diff)
+		}
+	}
+	subscribe := func(group, name string, s admin.Subscription) error {
+		_, err := a.Subscribe(ctx, group, name, s)
+		return err
+	}
+	do(a.DefineGroup(ctx, "pay", admin.GroupSettings{}), a.DefineGroup(ctx, "open", admin.GroupSettings{}), subscribe("open", "s", orders))
+	seen("before", "put-subscription open s", "define-group open", "define-group pay")
+	do(subscribe("pay", "s", orders), subscribe("pay", "s", payroll))
+	seen("while they are hidden", "put-subscription open s", "define-group open")
+	_, err := a.DeleteGroup(ctx, "pay")
+	do(err)
+	seen("when they are gone", "put-subscription open s", "define-group open")
+	if all := auditLog(t, ph.Admin()); len(all) != 6 {
+		t.Errorf("all entries: %+v", all)
+	}
+}
+
+// The actor of an entry is as its maker says. The database user is that of the connection.
+func TestAuditKeepsTheDatabaseUser(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	if err := ph.Admin().By("somebody else").DefineGroup(t.Context(), "g", admin.GroupSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ph.Admin().By("somebody else").BeginAction(t.Context(), "redrive-dead-letters", "", struct{}{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	var user string
+	if err := ph.Pool().QueryRow(t.Context(), "select session_user").Scan(&user); err != nil {
+		t.Fatal(err)
+	}
+	actions, err := ph.Admin().Actions(t.Context(), 0, 10)
+	if err != nil || len(actions) != 2 {
+		t.Fatal(actions, err)
+	}
+	for _, x := range actions {
+		if x.Actor != "somebody else" || x.DatabaseUser != user {
+			t.Errorf("%+v, want the database user %s", x, user)
+		}
+	}
+}

@@ -155,6 +155,24 @@ func (a *Admin) checkFilter(ctx context.Context, s *Subscription) error {
 	return err
 }
 
+// checkRead refuses a filter or a condition that may match events which the caller may not
+// read: the caller could not remove the subscription again.
+func (a *Admin) checkRead(ctx context.Context, s Subscription) error {
+	if len(a.hidden) == 0 {
+		return nil
+	}
+	params := s.Filter
+	if s.Condition != "" {
+		params = s.Params
+	}
+	read, err := pg.Value[[]string](ctx, a.db, "check filter", "select posthorn.read_streams($1::text, $2::jsonb, $3::text[])",
+		pg.Optional(s.Condition), pg.Document(params), a.hidden)
+	if err == nil && len(read) > 0 {
+		err = errTooWide("the subscription")
+	}
+	return err
+}
+
 // RestrictedStreams returns the streams of the namespace that only tokens which name
 // them may read and publish to.
 func (a *Admin) RestrictedStreams(ctx context.Context) ([]string, error) {
@@ -201,12 +219,24 @@ func ErrHiddenClaim() error {
 		"Use a token that names them, or a group whose subscriptions match other streams only.")
 }
 
-// checkDefine is CheckClaim for creating or changing a group.
+// checkDefine is CheckClaim for creating or changing a group. A new group hands out events
+// of all streams: the caller could neither change nor delete it.
 func (a *Admin) checkDefine(ctx context.Context, group string) error {
 	if err := a.see(ctx, a.db, aGroup(group).made()); err != nil {
 		return err
 	}
-	return unlessNew(a.refuseHidden(a.groupStreams(ctx, group)))
+	err := a.refuseHidden(a.groupStreams(ctx, group))
+	if errors.Is(err, pg.ErrNotFound) {
+		return errTooWide("a new group")
+	}
+	return err
+}
+
+// errTooWide is the error for a thing that would hand out events which the caller may not
+// read: it could neither use nor remove it.
+func errTooWide(thing string) error {
+	return pg.Refused(thing+" would hand out events of restricted streams that the token does not name",
+		"Make a group by a subscription whose filter names the streams that it is for, or use a token that names those streams.")
 }
 
 // checkRemove is checkDefine for deleting a group or one of its subscriptions. It also

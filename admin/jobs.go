@@ -125,9 +125,29 @@ type JobStep struct {
 	SavedAt time.Time       `json:"saved_at"`
 	WakesAt time.Time       `json:"wakes_at,omitzero"` // of a sleep: its end; of a wait: its timeout
 	Result  json.RawMessage `json:"result"`
-	// Of a wait: the event that the job waits for. Result is null meanwhile.
+	// Of a wait: the event that the job waits for. Result is null meanwhile. The key is empty for a
+	// caller who may not read some streams, unless the event has come from another stream.
 	EventType string `json:"event_type,omitempty"`
 	EventKey  string `json:"event_key,omitempty"`
+}
+
+// Awaited is the event that a wait asks for, in words.
+func (s JobStep) Awaited() string {
+	if s.EventKey == "" {
+		return s.EventType
+	}
+	return s.EventType + " of " + s.EventKey
+}
+
+// Withheld reports whether a wait has got an event that the caller may not read.
+func (s JobStep) Withheld() bool {
+	var came struct {
+		Withheld bool `json:"withheld"`
+	}
+	if s.EventType != "" {
+		_ = json.Unmarshal(s.Result, &came) // an event that has not come is not withheld
+	}
+	return came.Withheld
 }
 
 // AwaitedEvent returns the event that a wait has got. It is 0 while the job waits, if no event
@@ -149,7 +169,7 @@ func (s JobStep) Waits() bool {
 
 // JobSteps returns the steps of a job that are saved, in order.
 func (a *Admin) JobSteps(ctx context.Context, id int64) ([]JobStep, error) {
-	return rows[JobStep](ctx, a.db, "list steps", "select * from posthorn.job_steps($1::bigint, $2::text)", id, a.namespace)
+	return rows[JobStep](ctx, a.db, "list steps", "select * from posthorn.job_steps($1::bigint, $2::text, $3::text[])", id, a.namespace, list(a.hidden))
 }
 
 // JobWait is a job that must be completed before another one, or a job that waits for it.

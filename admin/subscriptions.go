@@ -79,7 +79,7 @@ func (a *Admin) checkSubscribe(ctx context.Context, group, name string, s Subscr
 			return err
 		}
 	}
-	return nil
+	return a.checkRead(ctx, s)
 }
 
 // Unsubscribe removes a subscription of a group and its retries, and returns the number

@@ -47,9 +47,10 @@ var GetJob = Op[ByID, admin.JobStatus]{
 var ListJobSteps = Op[ByID, []admin.JobStep]{
 	About: About{
 		Topic: jobs, Verb: "steps", Scope: Read, Method: "GET", Path: "/events/{id}/steps", Name: "list-job-steps", Go: "JobSteps", SQL: "job_steps",
-		Page:    "job",
-		Does:    "List the steps of a job that are saved",
-		More:    "In the order in which they were saved, each with its result. Of a sleep, wakes_at is its end. Of a wait for an event, event_type and event_key say for which; its result is the id of the event.",
+		Page: "job",
+		Does: "List the steps of a job that are saved",
+		More: "In the order in which they were saved, each with its result. Of a sleep, wakes_at is its end. Of a wait for an event, event_type and event_key say for which; its result is the id of the event. " +
+			"To a token that may not read some streams the key is not shown, unless the event has come from another stream, and the result for an event of such a stream is withheld.",
 		ByHand:  map[Face]string{HTTP: jobRoute, Page: "the page of the job lists them"},
 		Without: map[Face]string{Command: "posthorn jobs show lists them"},
 	},

@@ -375,6 +375,30 @@ func TestNamesOfRestrictedThings(t *testing.T) {
 	}
 }
 
+// A token makes no group and no subscription that would hand out events which it may not read: it could neither use nor
+// remove it.
+func TestWhatATokenMakesItCanRemove(t *testing.T) {
+	t.Parallel()
+	s := hush7(t)
+	for _, r := range []struct{ path, body string }{
+		{"/v1/groups/mine", `{}`},
+		{"/v1/subscriptions/mine/all", `{}`},
+		{"/v1/subscriptions/mine/pattern", `{"filter":{"type":"a"}}`},
+		{"/v1/subscriptions/mine/pattern", `{"filter":{"stream":["orders",">"]}}`},
+		{"/v1/subscriptions/mine/condition", `{"conditions_sql":"true"}`},
+	} {
+		s.call(t, "PUT", r.path, r.body, s.others).wantProblem(t, 403, "")
+	}
+	equal(t, "groups", s.number(t, "select count(*) from posthorn.groups where name = 'mine'"), 0)
+	s.call(t, "PUT", "/v1/subscriptions/mine/orders", `{"filter":{"stream":"orders"}}`, s.others).want(t, 200)
+	s.call(t, "PUT", "/v1/subscriptions/mine/more", `{"filter":{"type":"a"}}`, s.others).wantProblem(t, 403, "would hand out events of restricted streams")
+	s.call(t, "PUT", "/v1/groups/mine", `{"attempts":3}`, s.others).want(t, 200)
+	s.call(t, "POST", "/v1/groups/mine/claim", `{}`, s.others).want(t, 200)
+	s.call(t, "DELETE", "/v1/subscriptions/mine/orders", nil, s.others).want(t, 200)
+	s.call(t, "DELETE", "/v1/groups/mine", nil, s.others).want(t, 200)
+	s.call(t, "PUT", "/v1/groups/mine", `{}`, s.named).want(t, 200)
+}
+
 // A caller that does not name the stream does not delete an import that reads it beside others: the next import
 // of that name would publish its events again, and a replacement may hold them.
 func TestThingsThatReadRestrictedStreamsStay(t *testing.T) {

@@ -139,6 +139,39 @@ func TestAwaitedEventIsHidden(t *testing.T) {
 	s.call(t, "POST", "/events/1/await", await, others).wantProblem(t, 403, "restricted stream")
 }
 
+// A step shows that a job waits, for a type. Who may not read the stream of the event learns neither its key nor its id.
+func TestStepsWithholdHiddenEvents(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named, others := s.issue(t, "default", allScopes, "payroll"), s.issue(t, "default", allScopes)
+	s.call(t, "POST", "/events", `{"title":"a","tags":"x"}`, named).want(t, 201)
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1", nil, named).want(t, 200)
+	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll', key => 'xq7-hidden'), posthorn.publish('default', 'paid', key => 'open-1')")
+	await := func(name, key string) {
+		s.call(t, "POST", "/events/1/await", `{"worker_id":"w:1","name":"`+name+`","type":"paid","key":"`+key+`","timeout":"1h"}`, named).want(t, 200)
+	}
+	await("first", "xq7-hidden")
+	await("second", "open-1")
+	await("third", "xq7-pending")
+	var listed jobStepsView
+	s.call(t, "GET", "/events/1/steps", nil, named).want(t, 200, &listed)
+	equal(t, "keys for a token that names the stream", listed.Steps[0].EventKey+" "+listed.Steps[1].EventKey+" "+listed.Steps[2].EventKey, "xq7-hidden open-1 xq7-pending")
+	shown := s.call(t, "GET", "/events/1/steps", nil, others)
+	shown.check(t, "steps")
+	listed = jobStepsView{}
+	shown.want(t, 200, &listed)
+	if first, second := listed.Steps[0], listed.Steps[1]; !first.Withheld() || first.AwaitedEvent() != 0 || first.EventType != "paid" || second.Withheld() || second.EventKey != "open-1" || !listed.Steps[2].Waits() {
+		t.Errorf("steps: %s", shown.body)
+	}
+	s.call(t, "GET", "/events/1?include_logs=true", nil, others).check(t, "the job and its log")
+	b := s.visit(t)
+	b.signIn(strings.TrimPrefix(others, "Authorization: Bearer "))
+	page := b.get("/ui/default/job?id=1")
+	page.wantPage(t, 200, "an event <bdi>paid</bdi> of a stream that the token may not read", "waits for <bdi>paid</bdi> until")
+	page.check(t, "page of the job")
+}
+
 // A worker saves what it has done for good, and the next attempt gets that with the job, and the progress.
 func TestJobSteps(t *testing.T) {
 	t.Parallel()

@@ -112,7 +112,7 @@ var jobWaitColumns = columns[admin.JobWait]{"order|job|status|title", func(w adm
 
 var jobStepColumns = columns[admin.JobStep]{"saved|step|attempt|result", func(s admin.JobStep) []any {
 	until := s.WakesAt.UTC().Format(time.RFC3339)
-	switch event := s.EventType + " of " + s.EventKey; {
+	switch event := s.Awaited(); {
 	case s.Waits():
 		return []any{s.SavedAt, s.Name, s.Attempt, "waits for " + event + " until " + until}
 	case s.AwaitedEvent() != 0:

@@ -6,9 +6,11 @@ create table posthorn.audit (
   id bigint generated always as identity primary key,
   namespace_id int not null,
   at timestamptz not null default posthorn.now(),
-  actor text not null,                 -- the token, or the user of the command
+  actor text not null,                 -- the token, or the user of the command, as the program says that made the entry
+  database_user text not null default session_user, -- of the connection of that program
   action text not null,                -- as the HTTP API names it, such as redrive-dead-letters
   subject text not null default '',    -- the name or the number of the thing
+  kind text,                           -- what the thing is, such as group, whose name subject has; null: a thing of no stream, or several things
   detail jsonb not null default '{}',  -- the filter, or other arguments
   streams text[] default '{}',         -- the streams whose names the thing has; null: any that the actor may read
   unread text[] not null default '{}', -- streams that the actor may not read
@@ -20,3 +22,4 @@ create table posthorn.audit (
 );
 comment on table posthorn.audit is 'Actions of people: the actor, the action and the number of things it touched.';
 create index audit_namespace on posthorn.audit (namespace_id, id);
+create index audit_subject on posthorn.audit (namespace_id, subject, id);

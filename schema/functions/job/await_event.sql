@@ -55,7 +55,7 @@ begin
   answer.waits_until := greatest(step.wakes_at, at + interval '1 second'); -- after that second the look will be over
   perform posthorn.snooze_job(held.job, held.worker,
     least(make_interval(secs => extract(epoch from answer.waits_until - at)::float8), interval '3600 days'), -- as sleep_job
-    held.attempt, format('waits for %s of %s: %s', step.event_type, step.event_key, step.name), await_event.namespace);
+    held.attempt, format('waits for %s: %s', step.event_type, step.name), await_event.namespace); -- not the key: all who see the job read it
   update posthorn.retried_jobs s set retry_count = 0, expiries = 0 where s.job = held.job; -- as behind a sleep
   return answer;
 end $$;

@@ -124,7 +124,9 @@ begin
   return step;
 end $$;
 
-create or replace function posthorn.job_steps(job bigint, namespace text default null)
+-- A wait belongs to its job, as its log does: its name, type and times are shown. The key may be one of a hidden stream
+-- until the event has come; of an event of such a stream the id is withheld, too.
+create or replace function posthorn.job_steps(job bigint, namespace text default null, hidden_streams text[] default '{}')
 returns table (
   name text, attempt int, saved_at timestamptz, wakes_at timestamptz, result json, event_type text, event_key text
 ) language plpgsql stable security definer
@@ -135,13 +137,20 @@ begin
   perform posthorn.job_status(job_steps.job, job_steps.namespace); -- raises if there is no such job
   return query
     select s.name::text, s.attempt, s.saved_at, s.wakes_at,
-      case when s.event_type is not null and s.result->'event_id' is not null -- without its contents, which not all may see
-        then json_build_object('event_id', s.result->'event_id') else s.result end,
-      s.event_type, s.event_key
-    from posthorn.saved_steps s where s.job = job_steps.job order by s.n, s.name;
+      case when s.event_type is null or s.result->'event_id' is null then s.result
+        when v.visible then json_build_object('event_id', s.result->'event_id') -- without its contents, which not all may see
+        else '{"withheld": true}' end,
+      s.event_type, case when v.visible then s.event_key end
+    from posthorn.saved_steps s
+    cross join lateral (
+      select job_steps.hidden_streams = '{}' or coalesce(s.result->>'stream' <> all (job_steps.hidden_streams), false) as visible
+      where s.event_type is not null
+      union all
+      select true where s.event_type is null) v
+    where s.job = job_steps.job order by s.n, s.name;
 end $$;
-comment on function posthorn.job_steps(bigint, text) is
-  'consumer: The steps of a job that are saved, in order. wakes_at: it is a sleep, until then at most if it waits for an event.';
+comment on function posthorn.job_steps(bigint, text, text[]) is
+  'consumer: The steps of a job that are saved, in order. wakes_at: it is a sleep, until then at most if it waits for an event. With hidden_streams, the key of a wait is null unless its event came from another stream.';
 
 -- Whether an attempt has saved a step.
 create or replace function posthorn.has_gone_on(job_id bigint, attempt_no int)

@@ -135,6 +135,19 @@ end;
 comment on function posthorn.restricted_streams(text) is
   'admin: The streams of a namespace that only tokens which name them may read.';
 
+-- A condition may read any.
+create or replace function posthorn.read_streams(conditions_sql text, params jsonb, streams text[])
+returns text[] language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array(
+    select x from unnest(read_streams.streams) x
+    where conditions_sql is not null or exists (
+      select from jsonb_path_query(coalesce(params->'stream', '">"'), 'lax $[*]') wanted where posthorn.matches(wanted #>> '{}', x)))
+$$;
+comment on function posthorn.read_streams(text, jsonb, text[]) is
+  'admin: The streams, of some, whose events a filter or a condition may match.';
+
 create or replace function posthorn.group_streams(namespace text, group_name text, streams text[])
 returns setof text language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -147,8 +160,7 @@ begin
     where not exists (select from posthorn.filtered_groups f where f.group_no = g.id)
       or exists (
         select from posthorn.subscriptions s
-        cross join lateral jsonb_path_query(coalesce(s.params->'stream', '">"'), 'lax $[*]') wanted
-        where s.group_no = g.id and (s.conditions_sql is not null or posthorn.matches(wanted #>> '{}', x)))
+        where s.group_no = g.id and posthorn.read_streams(s.conditions_sql, s.params, array[x]) <> '{}')
     order by x;
 end $$;
 comment on function posthorn.group_streams(text, text, text[]) is

@@ -8,7 +8,6 @@ FOR ?= 10m
 ROUNDS ?= 30
 ONLY ?=
 ARGS ?=
-LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Omitting debug information saves a tenth of the compile time. -trimpath makes the
 # build cache independent of the path of the checkout.
 export GOFLAGS := $(shell go env GOFLAGS) -gcflags=all=-dwarf=false -trimpath
@@ -48,8 +47,7 @@ bench: ## compares Posthorn with Postgres and other systems; writes docs/perform
 	cd bench && go run . $(or $(ARGS),-write ..)
 
 lint: ## checks style, error handling and the direction of imports
-	go vet ./...
-	go run $(LINTER) run ./...
+	@linter=$$(scripts/test-program golangci-lint) && $$linter run ./...
 
 generate: ## writes all files that tests compare with: schema/revision, docs/sql.md, docs/reference.md, the index of decisions, deploy, help, OpenAPI, docs/llms.txt, the exported names
 	go generate ./schema ./internal/dashboard ./op ./server ./cmd/posthorn ./internal/llms ./internal/surface

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testsize"
 )
 
 // limitedTags are tags of which two jobs may run at once.
@@ -55,7 +56,7 @@ var endsOfJobs = []string{
 func TestLimitsOfManyTagsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	s.enqueueLimited(300)
+	s.enqueueLimited(testsize.Of(100, 300))
 	var over, stop atomic.Bool
 	var errs sync.Map
 	var workers sync.WaitGroup

@@ -3,6 +3,7 @@ package guarantee
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/test/testsize"
 )
 
 // plenty is the number of unrelated rows of each kind, and many the size of a large window.
@@ -185,10 +187,23 @@ func jobID(tag string) string {
 	return "select max(id) from posthorn.enqueued_jobs where tags = '{" + tag + "}'"
 }
 
-// readTooMuch makes all calls, and calls report with each one that reads more rows and index
-// entries than it may, and the tables and indexes of which it has read most.
-func (s *session) readTooMuch(report func(call string, rows, most int64, tables string)) {
+// countCalls is the number of calls in everyday and programs.
+func countCalls() (n int) {
+	for _, c := range everyday {
+		n += len(c.statements)
+	}
+	for _, calls := range programs {
+		n += len(calls)
+	}
+	return n
+}
+
+// readTooMuch makes the chosen calls, by their numbers, and calls report with each one that
+// reads more rows and index entries than it may, and the tables and indexes of which it has
+// read most.
+func (s *session) readTooMuch(chosen map[int]bool, report func(call string, rows, most int64, tables string)) {
 	s.t.Helper()
+	number := -1
 	measured := func(before, name string, most int64, call func() error) {
 		// A look for expired jobs reads all that run. Calls seldom make it, and here they do not.
 		s.exec("select setval('posthorn.expire_jobs_from', (extract(epoch from posthorn.now() + interval '5 seconds') * 1000)::bigint)")
@@ -209,6 +224,9 @@ func (s *session) readTooMuch(report func(call string, rows, most int64, tables 
 	names := s.names()
 	for _, c := range everyday {
 		for _, sql := range c.statements {
+			if number++; !chosen[number] {
+				continue
+			}
 			measured(names.Replace(c.before), sql, cmp.Or(c.reads, few), func() error {
 				rows, _ := s.conn.Query(s.t.Context(), names.Replace(sql)) // prepared, so that the plan is kept
 				rows.Close()
@@ -216,8 +234,12 @@ func (s *session) readTooMuch(report func(call string, rows, most int64, tables 
 			})
 		}
 	}
-	for most, calls := range programs {
-		for name, call := range calls {
+	for _, most := range slices.Sorted(maps.Keys(programs)) {
+		for _, name := range slices.Sorted(maps.Keys(programs[most])) {
+			if number++; !chosen[number] {
+				continue
+			}
+			call := programs[most][name]
 			measured("", name, most, func() error { return call(caller{s.t.Context(), admin.New(s.conn, "default"), s.conn}) })
 		}
 	}
@@ -225,9 +247,28 @@ func (s *session) readTooMuch(report func(call string, rows, most int64, tables 
 
 // callers are two sessions: one with the settings of the server, as behind a pooler, which
 // keeps no plans of its own, and one with the settings that the pool of a program has.
-type callers []*session
+type callers struct {
+	sessions [2]*session
+	chosen   chosenCalls
+}
 
-func (s *session) callers() callers {
+// chosenCalls are the numbers of the calls that each of the callers makes.
+type chosenCalls [2]map[int]bool
+
+// chooseCalls chooses the calls for each of so many states: all of them for both callers in
+// make test-all, and otherwise each call in each state for one of the two.
+func chooseCalls(states int) []chosenCalls {
+	all := make([]chosenCalls, states)
+	for i := range all {
+		all[i] = chosenCalls{{}, {}}
+	}
+	for _, row := range testsize.Rows(states, len(chosenCalls{}), countCalls()) {
+		all[row[0]][row[1]][row[2]] = true
+	}
+	return all
+}
+
+func (s *session) callers(chosen chosenCalls) callers {
 	s.t.Helper()
 	config, err := pgxpool.ParseConfig(s.conn.Config().ConnString())
 	if err != nil {
@@ -249,24 +290,24 @@ func (s *session) callers() callers {
 	query := address.Query()
 	query.Set("default_query_exec_mode", "cache_describe")
 	address.RawQuery = query.Encode()
-	return callers{connect(s.t, address.String()), program}
+	return callers{[2]*session{connect(s.t, address.String()), program}, chosen}
 }
 
-// plan makes all calls so often that their plans are kept.
+// plan makes the calls so often that their plans are kept.
 func (c callers) plan() callers {
-	for i, s := range c {
+	for i, s := range c.sessions {
 		for range []int{6, 1}[i] { // with the settings of a program the first plan is kept
-			s.readTooMuch(func(string, int64, int64, string) {})
+			s.readTooMuch(c.chosen[i], func(string, int64, int64, string) {})
 		}
 	}
 	return c
 }
 
 func (c callers) readFew(when string) {
-	for i, s := range c {
+	for i, s := range c.sessions {
 		settings := []string{"of the server", "of a program"}[i]
 		s.t.Helper()
-		s.readTooMuch(func(call string, rows, most int64, tables string) {
+		s.readTooMuch(c.chosen[i], func(call string, rows, most int64, tables string) {
 			s.t.Errorf("%s, with the settings %s: %d rows are read (%s), and at most %d are needed, by: %s", when, settings, rows, tables, most, call)
 		})
 	}
@@ -276,41 +317,41 @@ func (c callers) readFew(when string) {
 // tables contained when it was made: nothing, many rows, or only dead rows.
 func TestCallsReadFewRows(t *testing.T) {
 	t.Parallel()
-	for name, check := range map[string]func(s *session){
-		"analysed later": func(s *session) {
+	states := map[string]func(s *session, chosen chosenCalls){
+		"analysed later": func(s *session, chosen chosenCalls) {
 			s.crowd()
 			s.crowdIn()
-			s.callers().readFew("never analysed")
+			s.callers(chosen).readFew("never analysed")
 			s.exec("analyze")
-			s.callers().readFew("analysed")
+			s.callers(chosen).readFew("analysed")
 		},
-		"analysed while empty": func(s *session) {
+		"analysed while empty": func(s *session, chosen chosenCalls) {
 			s.exec("analyze")
 			s.crowd()
 			s.crowdIn()
-			s.callers().readFew("analysed while empty")
+			s.callers(chosen).readFew("analysed while empty")
 		},
-		"analysed with three events": func(s *session) {
+		"analysed with three events": func(s *session, chosen chosenCalls) {
 			s.crowd()
 			s.exec("analyze")
-			old := s.callers().plan()
+			old := s.callers(chosen).plan()
 			s.crowdIn()
-			s.callers().readFew("analysed with three events")
+			s.callers(chosen).readFew("analysed with three events")
 			old.readFew("plans of when there were three events")
 		},
-		"before and after a rebase": func(s *session) {
+		"before and after a rebase": func(s *session, chosen chosenCalls) {
 			s.crowd()
 			s.crowdIn()
 			s.exec("analyze")
-			old := s.callers().plan()
+			old := s.callers(chosen).plan()
 			s.exec("delete from posthorn.leases where lo = 0 or ids[1] = 0") // those of the obstacles have no events
 			s.exec("vacuum posthorn.leases")
 			s.exec("select posthorn.rebase(force => true)")
 			s.exec(manyEvents("default"), plenty)
 			old.readFew("after a rebase, with plans of before")
-			s.callers().readFew("after a rebase")
+			s.callers(chosen).readFew("after a rebase")
 		},
-		"before and after a switch of partitions": func(s *session) {
+		"before and after a switch of partitions": func(s *session, chosen chosenCalls) {
 			const each = 2 * time.Hour
 			for _, key := range []string{"partition_interval", "future_intervals_to_create", "partition_retention_period", "retention_hard_limit"} {
 				s.exec("update posthorn.config set value = '2 hours' where key = $1", key)
@@ -323,7 +364,7 @@ func TestCallsReadFewRows(t *testing.T) {
 			s.crowd()
 			s.crowdIn()
 			s.exec("analyze") // the next partition is empty
-			old := s.callers().plan()
+			old := s.callers(chosen).plan()
 			s.turnClock(later + each)
 			s.exec(manyEvents("default"), plenty)
 			equal(s.t, "partitions with events", value[int](s, "select count(distinct tableoid) from posthorn.events"), 2)
@@ -334,9 +375,9 @@ func TestCallsReadFewRows(t *testing.T) {
 				s.exec("select count(*) from unnest('{plain,keyed,wanted,fussy}'::text[]) g, posthorn.claim('default', g, 'w', 10)")
 			}
 			old.readFew("after a partition was dropped, with plans of before")
-			s.callers().readFew("after a partition was dropped")
+			s.callers(chosen).readFew("after a partition was dropped")
 		},
-		"plans of after a rush": func(s *session) {
+		"plans of after a rush": func(s *session, chosen chosenCalls) {
 			s.crowd()
 			const crowded = tables + ` and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys', 'relayed',
 				'ready_jobs', 'waiting_jobs', 'parked_jobs', 'running_jobs', 'retried_jobs', 'job_keys', 'running_tags', 'fair_clocks', 'blocked_jobs', 'awaited_jobs')`
@@ -357,17 +398,19 @@ func TestCallsReadFewRows(t *testing.T) {
 			for _, sql := range someWork {
 				other.exec(sql)
 			}
-			old := s.callers().plan()
+			old := s.callers(chosen).plan()
 			for _, sql := range rush {
 				other.exec(sql, plenty)
 			}
 			other.exec(moreJobs)
 			old.readFew("after the next rush")
 		},
-	} {
+	}
+	chosen := chooseCalls(len(states))
+	for i, name := range slices.Sorted(maps.Keys(states)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(database(t))
+			states[name](database(t), chosen[i])
 		})
 	}
 }

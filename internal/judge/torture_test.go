@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testsize"
 )
 
 var (
@@ -20,8 +21,11 @@ var (
 	duration = flag.Duration("judge.for", 0, "duration of the mixed torture; by default until ten faults")
 )
 
-// minFaults is the number of faults in a short run, and the minimum in a long one.
-const minFaults = 10
+// minFaults returns the number of faults in a short run, and the minimum in a long one: in
+// make test-all ten, and in make test each fault once.
+func minFaults() int { return testsize.Of(len(faults), 10) }
+
+var faults = []string{"killed", "stopped", "killed", "Postgres"}
 
 // mixed is a run of programs of all languages on one database.
 type mixed struct {
@@ -121,10 +125,10 @@ func (m *mixed) publish(p *process, nth int) {
 // disturb injects faults. Between two of them, more effects are made.
 func (m *mixed) disturb() {
 	began := time.Now()
-	for n := 0; n < minFaults || time.Since(began) < *duration; n++ {
+	for n := 0; n < minFaults() || time.Since(began) < *duration; n++ {
 		m.awaitProgress(200)
 		w := m.workers[m.rng.IntN(len(m.workers))]
-		switch fault := []string{"killed", "stopped", "killed", "Postgres"}[n%4]; fault {
+		switch fault := faults[n%len(faults)]; fault {
 		case "killed":
 			w.Kill()
 			m.startWorker(w)

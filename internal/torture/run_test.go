@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testsize"
 )
 
 // part is a part of Posthorn to test. The run provides the seed, the loop of the
@@ -40,8 +41,16 @@ type load struct {
 	step       int           // number of finished events or jobs between two faults, at least
 }
 
-// minKills is the number of faults in a short run, and the minimum in a long one.
+// minKills is the number of faults in a short run of make test-all, and the minimum in a
+// long one. In make test there are fewer, but each fault of the part happens.
 const minKills = 10
+
+func leastKills(p part) int {
+	if *duration > 0 {
+		return minKills
+	}
+	return testsize.Of(min(len(p.faults()), minKills), minKills)
+}
 
 // run is the state that the parts and their clients share.
 type run struct {
@@ -52,6 +61,7 @@ type run struct {
 	began    time.Time
 	limit    atomic.Int64   // of acknowledged events or jobs before the next fault of a short run
 	kills    atomic.Int64   // so far
+	least    int            // number of faults, at least
 	injected map[string]int // injected faults by name; used by the test's goroutine only
 
 	ctx        context.Context // ends with the clients, or when the run fails
@@ -77,6 +87,7 @@ func newRun(t *testing.T, seed uint64) *run {
 // the result.
 func (r *run) torture(p part) {
 	r.database = startDatabase(r)
+	r.least = leastKills(p)
 	r.began = time.Now()
 	p.start()
 	defer r.report(p) // also after a failed wait
@@ -123,7 +134,7 @@ func (r *run) wanted() bool {
 
 // elapsed is the fraction of the run that is over.
 func (r *run) elapsed() float64 {
-	kills := float64(r.kills.Load()) / minKills
+	kills := float64(r.kills.Load()) / float64(r.least)
 	if *duration > 0 {
 		return min(kills, float64(time.Since(r.began))/float64(*duration))
 	}

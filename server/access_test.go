@@ -498,7 +498,7 @@ func TestTokensDoNotLoseRestrictedEvents(t *testing.T) {
 	equal(t, "events of the whole group", len(s.claim(t, "whole", `{}`, named).Events), 1)
 	equal(t, "events of the group that asks for them", len(s.claim(t, "asking", `{}`, named).Events), 1)
 
-	s.call(t, "PUT", "/v1/groups/new", `{"attempts":1}`, others).want(t, 200)
+	s.call(t, "PUT", "/v1/groups/new", `{"attempts":1}`, others).wantProblem(t, 403, "would hand out events of restricted streams")
 	s.call(t, "PUT", "/v1/subscriptions/fresh/s", orders, others).want(t, 200)
 	for _, change := range changes {
 		if status := s.call(t, change.method, fmt.Sprintf(change.path, "narrow"), change.body, others).status; status >= 300 {

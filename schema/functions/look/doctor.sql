@@ -125,7 +125,7 @@ begin
     when 'subscriptions' then return query select * from posthorn.examine_subscriptions(of_namespace, hidden_streams);
     when 'relays' then return query select * from posthorn.examine_writers('relay', of_namespace, hidden_streams);
     when 'webhooks' then return query select * from posthorn.examine_webhooks(of_namespace, hidden_streams);
-    when 'archives' then return query select * from posthorn.examine_writers('archive', of_namespace);
+    when 'archives' then return query select * from posthorn.examine_writers('archive', of_namespace, hidden_streams);
     when 'imports' then return query select * from posthorn.examine_imports(of_namespace, hidden_streams);
     when 'jobs' then return query select * from posthorn.examine_jobs(of_namespace);
     when 'failed jobs' then return query select * from posthorn.examine_failed_jobs(of_namespace);

@@ -12,18 +12,17 @@ declare
 begin
   perform posthorn.check_group_config(conf);
   perform posthorn.check_name(define_group.name, 'group', 'Name it for its work, for instance billing.');
-  insert into posthorn.groups (namespace_id, name) values (ns, define_group.name)
-  on conflict (namespace_id, name) do nothing
-  returning * into g;
-  if not found then
-    select * into g from posthorn.groups
-    where namespace_id = ns and name = define_group.name for no key update; -- rows that refer to it do not wait
-    perform posthorn.check_kind(g.id, 'its policy is fixed', 'Give the group another name.');
-    old := g;
-  end if;
+  loop
+    insert into posthorn.groups (namespace_id, name) values (ns, define_group.name)
+    on conflict (namespace_id, name) do nothing
+    returning * into g;
+    exit when found;
+    old := posthorn.group_to_change(ns, define_group.name, conf);
+    g := old;
+    exit when g.id is not null; -- otherwise the group was deleted meanwhile
+  end loop;
   g := posthorn.configured(g, conf);
   if (old.ordering, old.slots) <> (g.ordering, g.slots) then
-    perform posthorn.lock_group(g.id);
     -- Leases that were cut into slots under the old order would overlap with those cut under the new one.
     if exists (select from posthorn.leases l where l.group_id = g.id)
       or exists (select from posthorn.retries r where r.group_id = g.id)
@@ -48,6 +47,30 @@ begin
 end $$;
 comment on function posthorn.define_group(text, text, jsonb) is
   'consumer: Makes a group, or changes its policy, and returns its id. A new group starts at the present unless config has start.';
+
+-- The group that a configuration changes, with its row locked; null if there is none. A change of the order needs the
+-- lock of the group, which comes before the row: whether it is needed is seen in the row before both locks.
+create or replace function posthorn.group_to_change(ns int, group_name text, config jsonb)
+returns posthorn.groups language plpgsql as $$
+declare
+  seen posthorn.groups;
+  g posthorn.groups;
+  locked int; -- the group that is locked
+begin
+  select x.* into seen from posthorn.groups x where x.namespace_id = ns and x.name = group_name;
+  perform posthorn.check_kind(seen.id, 'its policy is fixed', 'Give the group another name.');
+  if posthorn.changes_order(seen, config) then
+    perform posthorn.lock_group(seen.id);
+    locked := seen.id;
+  end if;
+  select x.* into g from posthorn.groups x
+  where x.namespace_id = ns and x.name = group_name for no key update; -- rows that refer to it do not wait
+  if posthorn.changes_order(g, config) and locked is distinct from g.id then
+    raise exception 'another session has just changed group "%"', group_name
+      using errcode = 'PH002', hint = 'Define it again.';
+  end if;
+  return g;
+end $$;
 
 -- A group with the settings that a configuration names; the others stay.
 create or replace function posthorn.configured(g posthorn.groups, config jsonb)
@@ -76,6 +99,12 @@ begin
   return g;
 end $$;
 
+-- Whether a configuration changes the order of a group.
+create or replace function posthorn.changes_order(g posthorn.groups, config jsonb)
+returns boolean language sql stable
+return (
+  select (c.ordering, c.slots) <> ((g).ordering, (g).slots) from posthorn.configured(g, config) c);
+
 -- Raises the error in a group's configuration, if there is one.
 create or replace function posthorn.check_group_config(config jsonb)
 returns void language plpgsql stable as $$
@@ -85,6 +114,7 @@ begin
   if jsonb_typeof(config) <> 'object' then
     raise exception 'the configuration of a group must be a JSON object' using errcode = 'PH004';
   end if;
+  perform posthorn.check_length('"delays"', posthorn.elements(config->'delays'), 1000, 'The last delay is used again and again.');
   select format('"%s" is not a setting of groups', k) into wrong
   from jsonb_object_keys(config) k
   where k <> all (array['order', 'slots', 'attempts', 'delays', 'backoff', 'on_failure', 'read_ahead', 'start']) limit 1;
@@ -138,7 +168,8 @@ begin
 end $$;
 
 -- Waits until this transaction alone may move the group's cursor. Claims of a group run one after another under this
--- lock.
+-- lock. A transaction that also locks the row of the group in posthorn.groups, or rows of its subscriptions, takes this
+-- lock before: delete_group does, and two transactions that took them in turn would wait for each other.
 create or replace function posthorn.lock_group(group_id int)
 returns void language sql
 return pg_advisory_xact_lock(posthorn.lock_class('group'), group_id);
@@ -175,6 +206,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(delete_group.namespace, delete_group.group_name);
 begin
+  delete from posthorn.readers where group_no = g.id; -- a reader has this row before it locks the group
   perform posthorn.change_lead(g.kind, g.id); -- which locks the group, too
   with gone as (delete from posthorn.leases l where l.id = any (array(select x.id from posthorn.leases_of(g.id) x)) returning l.until)
   select count(*) filter (where until is not null) into delete_group.leases from gone;
@@ -200,7 +232,6 @@ begin
   delete from posthorn.subscriptions where group_no = g.id;
   delete from posthorn.filtered_groups where group_no = g.id;
   delete from posthorn.former_names where group_no = g.id;
-  delete from posthorn.readers where group_no = g.id;
   delete from posthorn.node_handlers where group_id = g.id;
   delete from posthorn.stretches where group_id = g.id;
   delete from posthorn.cursors where group_id = g.id;

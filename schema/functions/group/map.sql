@@ -21,3 +21,6 @@
 --   extend keeps a lease, release gives it back, settle_until ends a part of it, seek moves the cursor
 --
 -- (lease, attempt) fences every late answer: a lease that was handed out again has a higher attempt.
+--
+-- Locks are taken in one order: the row of a reader, the lock of the group (lock_group), its row in groups, rows of its
+-- subscriptions, then rows of leases and retries by their ids. delete_group takes them all.

@@ -35,10 +35,13 @@ begin
     return; -- as at each start of the program after the first
   end if;
   perform posthorn.check_kind(grp, 'it has no handlers', 'Handlers of other groups can be renamed.');
+  perform posthorn.lock_group(grp); -- before the row
   -- prepare_subscription shares this row: no subscription is being made under a former name. With an update, so that
   -- a transaction that reads an older snapshot cannot make one either.
   update posthorn.groups g set paused = g.paused where g.id = grp;
-  perform posthorn.lock_group(grp);
+  if not found then
+    raise exception 'the group was just deleted' using errcode = 'PH002', hint = 'Subscribe again: that makes a new group.';
+  end if;
   present := posthorn.name_now(grp, name);
   if present = any (formerly) then
     present := name;
@@ -60,6 +63,7 @@ end $$;
 create or replace function posthorn.check_formerly(name text, formerly text[])
 returns void language plpgsql immutable as $$
 begin
+  perform posthorn.check_length('formerly', cardinality(formerly), 100, 'Leave out names that no program has used for long.');
   if name = any (formerly) or exists (select from unnest(formerly) f where posthorn.is_name(f) is not true) then
     raise exception 'formerly must hold other names than %, of 1 to 255 bytes without control characters', quote_literal(name)
       using errcode = 'PH004', hint = 'Give the names that it had before.';

@@ -51,7 +51,7 @@ type DeadLetter struct {
 // API, the command line and the page have the same filter.
 type DeadLetterFilter struct {
 	Group        string    `json:"group,omitempty" query:"group" flag:"group" doc:"Default: all groups"`
-	IDs          []int64   `json:"ids,omitzero" flag:"id" page:"id" doc:"The ids of dead letters"` // nil for any, empty for none
+	IDs          []int64   `json:"ids,omitzero" flag:"id" page:"id" maxItems:"10000" doc:"The ids of dead letters"` // nil for any, empty for none
 	EventID      int64     `json:"event,omitempty" query:"event" flag:"event" minimum:"1" doc:"The id of the event"`
 	Type         string    `json:"type,omitempty" query:"type" flag:"type" doc:"The type of the event"`
 	Subscription string    `json:"subscription,omitempty" query:"subscription" flag:"subscription" doc:"The subscription, or handler, that failed"`
@@ -296,8 +296,37 @@ func (a *Admin) deadLetterFilter(ctx context.Context, filter DeadLetterFilter) (
 	return string(document), err
 }
 
+// deadLettersAtOnce is the number of dead letters that one transaction of an action touches:
+// so many are done within a second or so.
+const deadLettersAtOnce = 1000
+
+// NextDeadLetters selects, by their ids, the first of the dead letters that a filter selects,
+// as many as one transaction of an action should touch. Rest selects the others; nil: there
+// are none. It goes on by ids, since some may stay: redriving one whose condition still fails
+// leaves it.
+func (a *Admin) NextDeadLetters(ctx context.Context, filter DeadLetterFilter) (part DeadLetterFilter, rest *DeadLetterFilter, err error) {
+	most := deadLettersAtOnce
+	if filter.Limit > 0 {
+		most = min(most, filter.Limit)
+	}
+	part = filter
+	part.Limit = most
+	ids, err := a.DeadLetterIDs(ctx, part)
+	if err != nil {
+		return part, nil, err
+	}
+	part.IDs, part.Limit, part.Offset = append([]int64{}, ids...), 0, 0
+	if len(ids) == most && filter.Limit != most {
+		filter.After, filter.Limit, filter.Offset = ids[most-1], max(0, filter.Limit-most), 0
+		rest = &filter
+	}
+	return part, rest, nil
+}
+
 // Redrive hands the events of dead letters out again, at once and with all their
-// attempts, and returns their number.
+// attempts, and returns their number. More than a thousand are done in several transactions,
+// as by Purge, Discard and Recover: after an error some are done. Dead letters that come while
+// it runs are left alone then.
 func (a *Admin) Redrive(ctx context.Context, filter DeadLetterFilter) (int64, error) {
 	return a.onDeadLetters(ctx, entry{"redrive-dead-letters", filter.Group, filter.document(nil)}, "select posthorn.redrive($1::text, $2::text, $3::jsonb)", filter)
 }
@@ -311,12 +340,8 @@ func (a *Admin) Purge(ctx context.Context, filter DeadLetterFilter) (int64, erro
 // any more, and upkeep deletes them after partition_retention_period; until then
 // [Admin.Recover] takes the mark away.
 func (a *Admin) Discard(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	document, err := a.deadLetterFilter(ctx, filter)
-	if err != nil {
-		return 0, pg.Translate("discard dead letters", err)
-	}
-	return changed[int64](ctx, a, anyStream, entry{"discard-dead-letters", filter.Group, filter.document(nil)},
-		"select posthorn.discard($1::text, $2::text, $3::jsonb, $4::text)", a.namespace, pg.Optional(filter.Group), document, pg.Optional(a.actor))
+	return a.onDeadLetters(ctx, entry{"discard-dead-letters", filter.Group, filter.document(nil)},
+		"select posthorn.discard($1::text, $2::text, $3::jsonb, $4::text)", filter, pg.Optional(a.actor))
 }
 
 // Recover takes the mark of discarded dead letters away, and returns their number.
@@ -343,10 +368,53 @@ func (a *Admin) RedriveEdited(ctx context.Context, id int64, payload json.RawMes
 	return event, err
 }
 
-func (a *Admin) onDeadLetters(ctx context.Context, e entry, sql string, filter DeadLetterFilter) (int64, error) {
-	document, err := a.deadLetterFilter(ctx, filter)
+// onDeadLetters makes an action on all dead letters that a filter selects. Few are done in one
+// transaction, with the entry of the audit log.
+func (a *Admin) onDeadLetters(ctx context.Context, e entry, sql string, filter DeadLetterFilter, args ...any) (n int64, err error) {
+	if filter.IDs != nil && len(filter.IDs) <= deadLettersAtOnce {
+		return a.onPart(ctx, e, sql, filter, args)
+	}
+	part, rest, err := a.NextDeadLetters(ctx, filter)
+	if err != nil {
+		return 0, err
+	} else if rest == nil {
+		return a.onPart(ctx, e, sql, part, args)
+	}
+	if rest.UpTo, err = a.lastDeadLetter(ctx, filter); err != nil {
+		return 0, err
+	}
+	err = a.inParts(ctx, e, func(a *Admin) error {
+		for {
+			done, err := a.onPart(ctx, e, sql, part, args)
+			if n += done; err != nil || rest == nil {
+				return err
+			}
+			if part, rest, err = a.NextDeadLetters(ctx, *rest); err != nil {
+				return err
+			}
+		}
+	})
+	return n, err
+}
+
+func (a *Admin) onPart(ctx context.Context, e entry, sql string, part DeadLetterFilter, args []any) (int64, error) {
+	document, err := a.deadLetterFilter(ctx, part)
 	if err != nil {
 		return 0, pg.Translate(e.verb(), err)
 	}
-	return changed[int64](ctx, a, anyStream, e, sql, a.namespace, pg.Optional(filter.Group), document)
+	return changed[int64](ctx, a, anyStream, e, sql, append([]any{a.namespace, pg.Optional(part.Group), document}, args...)...)
+}
+
+// lastDeadLetter returns the highest id of the dead letters that a filter selects.
+func (a *Admin) lastDeadLetter(ctx context.Context, filter DeadLetterFilter) (int64, error) {
+	filter.Limit, filter.Offset = 1, 0
+	for {
+		newest, next, err := a.NewestDeadLetters(ctx, filter)
+		if err == nil && len(newest) > 0 {
+			return newest[0].ID, nil
+		} else if err != nil || next == 0 {
+			return filter.UpTo, err
+		}
+		filter.UpTo = next
+	}
 }

@@ -213,3 +213,29 @@ func TestDeadLetterReasons(t *testing.T) {
 		t.Errorf("of no group: %v", err)
 	}
 }
+
+// An action on many dead letters has a transaction for each thousand, and one entry in the audit
+// log. Redriven events that die again while it runs are left alone.
+func TestManyDeadLettersAreRedrivenInParts(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	ctx, a := t.Context(), ph.Admin().By("ops")
+	bury(t, ph.Pool(), 2500)
+	n, err := a.Redrive(ctx, admin.DeadLetterFilter{Group: "g", Limit: 2400})
+	if err != nil || n != 2400 {
+		t.Fatalf("redriven %d, %v", n, err)
+	}
+	var sizes []int
+	err = ph.Pool().QueryRow(ctx, `
+		select array_agg(n order by first) from (select count(*) as n, min(event_id) as first from posthorn.retries group by xmin) x`).Scan(&sizes)
+	if diff := cmp.Diff([]int{1000, 1000, 400}, sizes); err != nil || diff != "" {
+		t.Errorf("events of each transaction (-want +got):\n%s%v", diff, err)
+	}
+	actions, err := a.Actions(ctx, 0, 10)
+	if err != nil || len(actions) != 1 || actions[0].Done != 2400 || actions[0].EndedAt.IsZero() || actions[0].Error != "" || actions[0].Subject != "g" {
+		t.Errorf("audit log: %+v, %v", actions, err)
+	}
+	if left, err := a.CountDeadLetters(ctx, admin.DeadLetterFilter{}); err != nil || left != 100 {
+		t.Errorf("%d are left, %v", left, err)
+	}
+}

@@ -128,29 +128,35 @@ func (a *Admin) steerAll(ctx context.Context, e entry, f JobFilter, reason, jobs
 		return 0, err
 	}
 	last := newest[0].ID
-	if a.actor != "" && a.action == 0 {
-		whole := a
-		var id int64
-		if id, err = a.BeginAction(ctx, e.name, e.subject, e.detail, 0); err != nil {
-			return 0, err
-		}
-		a = a.Part(id)
-		defer func() {
-			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			defer cancel()
-			if ended := whole.EndAction(ending, id, reasonOf(err)); err == nil {
-				err = ended
+	err = a.inParts(ctx, e, func(a *Admin) error {
+		for after := int64(0); ; {
+			next, n, err := a.SteerJobs(ctx, strings.TrimSuffix(e.name, "-jobs"), f, after, last, reason, jobsAfter)
+			if jobs += n; err != nil || next == 0 {
+				return err
 			}
-		}()
-	}
-	for after := int64(0); ; {
-		var next, n int64
-		next, n, err = a.SteerJobs(ctx, strings.TrimSuffix(e.name, "-jobs"), f, after, last, reason, jobsAfter)
-		if jobs += n; err != nil || next == 0 {
-			return jobs, err
+			after = next
 		}
-		after = next
+	})
+	return jobs, err
+}
+
+// inParts makes an action that has a transaction for each part. If there is an actor, the
+// audit log has one entry for all parts, which shows how far the action is.
+func (a *Admin) inParts(ctx context.Context, e entry, act func(*Admin) error) error {
+	if a.actor == "" || a.action != 0 {
+		return act(a)
 	}
+	id, err := a.BeginAction(ctx, e.name, e.subject, e.detail, 0)
+	if err != nil {
+		return err
+	}
+	err = act(a.Part(id))
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if ended := a.EndAction(ending, id, reasonOf(err)); err == nil {
+		err = ended
+	}
+	return err
 }
 
 // reasonOf is the text of an error, if there is one.

@@ -190,7 +190,8 @@ func (d DeadLetterAction) Many() Op[ChosenInput, int64] {
 			Topic: deadLetters, Verb: d.Verb, Wakes: true, Name: d.Verb + "-dead-letters", Go: title(d.Verb), SQL: d.Verb,
 			Page: deadLetters.Slug() + "/" + d.Verb, Does: d.Does, Example: d.Examples,
 			More: d.More + " The dead letters are those that match all given fields; without any, the field all has to select every " +
-				"dead letter of the namespace. The result is their number.",
+				"dead letter of the namespace. More than 1,000 are changed in parts: a call that is cut off has " +
+				"changed some, and the next call goes on. The result is their number.",
 			ByHand: map[Face]string{
 				HTTP:    "the number is the field count",
 				Command: "the number has a name of its own in JSON, and scripts that select are not asked, unless it deletes",
@@ -277,23 +278,18 @@ func (d DeadLetterAction) unchanged(ctx context.Context, a *admin.Admin, id int6
 	return pg.NotFound(fmt.Sprintf("dead letter %d stays as it is", id), "The condition of its subscription still fails; its error says why.")
 }
 
-// deadLettersAtOnce is the number of dead letters that one transaction of an action touches.
-const deadLettersAtOnce = 1000
-
 // Part does the action to the next dead letters after an id, up to the last, and returns the
-// id with which to go on; 0 at the end. It goes on by ids, since some may stay: redriving one
-// whose condition still fails leaves it.
+// id with which to go on; 0 at the end.
 func (d DeadLetterAction) Part(ctx context.Context, a *admin.Admin, filter admin.DeadLetterFilter, after, last int64) (int64, error) {
-	filter.After, filter.UpTo, filter.Limit = after, last, deadLettersAtOnce
-	ids, err := a.DeadLetterIDs(ctx, filter)
-	if err != nil || len(ids) == 0 {
+	filter.After, filter.UpTo = after, last
+	part, rest, err := a.NextDeadLetters(ctx, filter)
+	if err != nil || len(part.IDs) == 0 {
 		return 0, err
 	}
-	filter.IDs, filter.Limit = ids, 0
-	if _, err = d.Do(a, ctx, filter); err != nil || len(ids) < deadLettersAtOnce {
+	if _, err = d.Do(a, ctx, part); err != nil || rest == nil {
 		return 0, err
 	}
-	return ids[len(ids)-1], nil
+	return rest.After, nil
 }
 
 // RedriveEditedInput is a dead letter and its new payload.

@@ -159,7 +159,7 @@ func TestARefusalNamesTheMissingRight(t *testing.T) {
 		return err
 	}
 	redrive := func() error {
-		_, err := adm.Redrive(t.Context(), admin.DeadLetterFilter{})
+		_, err := adm.Redrive(t.Context(), admin.DeadLetterFilter{IDs: []int64{1}})
 		return err
 	}
 	list := func() error {

@@ -35,7 +35,7 @@ func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool,
 	config = config.Copy()
 	p := &Pool{monitor: newMonitor(config.ConnConfig, log)}
 	p.monitor.watchPool(config, true)
-	config.ConnConfig.OnNotice = onNotice(config.ConnConfig.OnNotice)
+	config.ConnConfig.OnNotice = onNotice(config.ConnConfig.OnNotice, log)
 	var err error
 	if config.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		if p.direct, err = connectsDirectly(ctx, config.ConnConfig); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -74,19 +75,22 @@ func sendBatch(ctx context.Context, conn *pgx.Conn, namespace string, messages [
 	return ids, nil
 }
 
-// noticeOfIDs is the SQLSTATE of the notice of publish_in_turn.
-const noticeOfIDs = "PH000"
+// The SQLSTATEs of notices: noticeOfIDs is that of publish_in_turn, warningForPeople that of
+// calls that have succeeded, and of which somebody should know more than the result.
+const noticeOfIDs, warningForPeople = "PH000", "PH006"
 
 const drawnKey = "posthorn drawn"
 
-// onNotice returns a function that receives the notices of connections. Those that are not
-// for this package go to other, if that is not nil.
-func onNotice(other pgconn.NoticeHandler) pgconn.NoticeHandler {
+// onNotice returns a function that receives the notices of connections, and logs warnings for
+// people. Those that are not for this package go to other, if that is not nil.
+func onNotice(other pgconn.NoticeHandler, log *slog.Logger) pgconn.NoticeHandler {
 	return func(conn *pgconn.PgConn, notice *pgconn.Notice) {
 		drawn, ok := conn.CustomData()[drawnKey].(func())
 		switch {
 		case ok && notice.Code == noticeOfIDs:
 			drawn()
+		case notice.Code == warningForPeople:
+			log.Warn(notice.Message, "hint", notice.Hint)
 		case other != nil:
 			other(conn, notice)
 		}

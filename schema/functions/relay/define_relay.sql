@@ -12,7 +12,7 @@ declare
 begin
   perform posthorn.check_relay_config(conf);
   patterns := array(select p from jsonb_array_elements_text(coalesce(conf->'streams', '[">"]')) p);
-  perform posthorn.check_pattern(p) from unnest(patterns) p;
+  perform posthorn.check_patterns(patterns);
   with_imported := coalesce((conf->'imported')::boolean, false);
   conf := conf - 'streams' - 'imported';
   -- Under this lock the second of two callers finds the relay of the first.
@@ -37,6 +37,7 @@ begin
     backoff_factor = g.backoff_factor, backoff_jitter = g.backoff_jitter
   where x.id = g.id and x is distinct from g;
   if (select (r.streams, r.imported) <> (patterns, with_imported) from posthorn.relays r where r.group_id = g.id) then
+    perform posthorn.warn_of_streams_passed(g, patterns);
     perform posthorn.end_lead('relay', g.id); -- the next leader begins with these streams
     update posthorn.relays r set streams = patterns, imported = with_imported, passed = '{(,)}' where r.group_id = g.id;
   end if;
@@ -44,6 +45,25 @@ begin
 end $$;
 comment on function posthorn.define_relay(text, text, jsonb) is
   'consumer: Makes a relay, or changes it, and returns the id of its group: {"streams": ["orders", "user.*"], "imported": false, "start": "beginning", "backoff": {…}}; without streams it is for all.';
+
+-- Warns that a relay begins with streams of which it has passed over events: it does not go back for them. Which of their
+-- events are still in the log is not looked up, as that would read all of it.
+create or replace function posthorn.warn_of_streams_passed(g posthorn.groups, patterns text[])
+returns void language plpgsql as $$
+declare
+  passed text[] := array(
+    select s.name from posthorn.relays r
+    join posthorn.stream_names s on s.namespace_id = g.namespace_id
+    where r.group_id = g.id and posthorn.matches_any(patterns, s.name) and not posthorn.matches_any(r.streams, s.name)
+    order by s.name);
+begin
+  if passed <> '{}' then
+    raise warning 'relay % begins with % now, and does not write the events that were published to % before', quote_literal(g.name),
+        array_to_string(passed[:5], ', ') || case when cardinality(passed) > 5 then format(' and %s more streams', cardinality(passed) - 5) else '' end,
+        case when cardinality(passed) = 1 then 'it' else 'them' end
+      using errcode = 'PH006', hint = 'To write them, move it back, which writes later events of all its streams again: posthorn groups seek.';
+  end if;
+end $$;
 
 -- Raises the error in a relay's configuration, if there is one.
 create or replace function posthorn.check_relay_config(config jsonb)

@@ -93,6 +93,38 @@ func decodeStrict(body []byte, into any) error {
 	return nil
 }
 
+// maxMessages limits the events of one request, because delayed messages and those with
+// a dedup key are inserted one by one.
+const maxMessages = 10000
+
+// decodeEvents decodes an array of events. It counts them while it decodes, so a request with
+// too many costs no more than one with as many as there may be.
+func decodeEvents[T any](body []byte) ([]T, error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if first, err := decoder.Token(); err != nil || first != json.Delim('[') {
+		return nil, badRequest("the events are no JSON array", "See /docs for its form.")
+	}
+	var all []T
+	for decoder.More() {
+		if len(all) == maxMessages {
+			return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the request has more than %d events", maxMessages), "Split it into several requests.")
+		}
+		var one T
+		if err := decoder.Decode(&one); err != nil {
+			return nil, badRequest(fmt.Sprintf("event %d cannot be decoded: %v", len(all), err), "See /docs for its fields.")
+		}
+		all = append(all, one)
+	}
+	if _, err := decoder.Token(); err != nil {
+		return nil, badRequest(fmt.Sprintf("the body cannot be decoded: %v", err), "See /docs for its fields.")
+	}
+	if decoder.More() {
+		return nil, badRequest("the body has more than one JSON document", "Put several events into an array.")
+	}
+	return all, nil
+}
+
 // decodeLenient decodes a JSON object, and ignores unknown fields: the response names them
 // in the header Posthorn-Ignored-Fields.
 //

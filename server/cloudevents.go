@@ -49,9 +49,9 @@ type attributes map[string]any
 func decodeCloudEvents(body []byte, batch bool) ([]posthorn.Message, error) {
 	documents := []json.RawMessage{body}
 	if batch {
-		documents = nil
-		if err := json.Unmarshal(body, &documents); err != nil {
-			return nil, badRequest(fmt.Sprintf("the body is not a batch of CloudEvents: %v", err), "Send a JSON array.")
+		var err error
+		if documents, err = decodeEvents[json.RawMessage](body); err != nil {
+			return nil, err
 		}
 	}
 	all := make([]posthorn.Message, len(documents))

@@ -16,7 +16,7 @@ type message struct {
 	Stream    string                     `json:"stream,omitempty" doc:"The stream of the event. Default: default" example:"orders"`
 	Type      string                     `json:"type" doc:"The type of the event" example:"order.placed"`
 	Key       string                     `json:"key,omitempty" doc:"The subject of the event, such as an order. Groups ordered by key hand out the events of a key in order" example:"order-7"`
-	Tags      []string                   `json:"tags,omitempty" doc:"Labels by which the event can be found"`
+	Tags      []string                   `json:"tags,omitempty" maxItems:"100" doc:"Labels by which the event can be found"`
 	Payload   json.RawMessage            `json:"payload,omitempty" doc:"Any JSON. Default: {}"`
 	Metadata  map[string]json.RawMessage `json:"metadata,omitempty" doc:"Further fields of the event; producer and trace context are added"`
 	DeliverAt *time.Time                 `json:"deliver_at,omitempty" doc:"The time at which the event enters the log. Default: now"`
@@ -24,7 +24,7 @@ type message struct {
 }
 
 type messages struct {
-	Events []message `json:"events"`
+	Events []message `json:"events" maxItems:"10000"`
 }
 
 func (m message) convert() posthorn.Message {
@@ -95,17 +95,17 @@ func decodeShapes(body []byte) ([]message, error) {
 		return nil, badRequest("the body is empty", `Send {"type": "order.placed", "payload": {}}.`)
 	}
 	if body[0] == '[' {
-		var all []message
-		return all, decodeStrict(body, &all)
+		return decodeEvents[message](body)
 	}
 	var shape struct {
 		Events json.RawMessage `json:"events"`
 	}
 	_ = json.Unmarshal(body, &shape) // decodeStrict reports the errors
 	if shape.Events != nil {
-		var wrapped messages
-		err := decodeStrict(body, &wrapped)
-		return wrapped.Events, err
+		if err := decodeStrict(body, &shape); err != nil {
+			return nil, err
+		}
+		return decodeEvents[message](shape.Events)
 	}
 	all := make([]message, 1)
 	return all, decodeStrict(body, &all[0])

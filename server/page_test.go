@@ -183,6 +183,48 @@ func TestPageSignIn(t *testing.T) {
 	b.get("/").wantPage(t, 401, `id="sign-in"`)
 }
 
+// An address from which many sign-ins have failed is asked to wait, whatever token comes next.
+// Those who are signed in go on.
+func TestSignInsThatFailSlowDown(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	secret := s.token(t, "read")
+	b := s.visit(t)
+	b.signIn(secret)
+	try := func(token string) answered {
+		return s.visit(t).send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {token}})
+	}
+	for range 10 {
+		try("ph_wrong").wantPage(t, 401, "it is malformed")
+	}
+	refused := try(secret).wantPage(t, 429, "too many sign-ins from this address have failed", `id="sign-in"`)
+	if refused.header.Get("Retry-After") == "" {
+		t.Error("there is no Retry-After")
+	}
+	b.get("/ui/default/groups").wantPage(t, 200, "<h1>Groups</h1>")
+}
+
+// Over TLS the cookies are those of the host itself: one without the prefix, which a neighbour
+// under the same domain could have set, signs nobody in.
+func TestCookiesOverTLSAreOfTheHost(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	secret := s.token(t, "read")
+	const overTLS = "X-Forwarded-Proto: https"
+	b := s.visit(t)
+	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for name, headers := range map[string][]string{"posthorn_token": nil, "__Host-posthorn_token": {overTLS}} {
+		a := b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {secret}}, headers...)
+		set := (&http.Response{Header: a.header}).Cookies()
+		if a.status != http.StatusSeeOther || len(set) != 1 || set[0].Name != name || set[0].Secure != (headers != nil) || set[0].Path != "/" || set[0].Domain != "" {
+			t.Errorf("%s: status %d, cookies %v", name, a.status, set)
+		}
+	}
+	stranger := s.visit(t)
+	stranger.get("/ui/default/groups", overTLS, "Cookie: __Host-posthorn_token="+secret).wantPage(t, 200, "<h1>Groups</h1>")
+	stranger.get("/ui/default/groups", overTLS, "Cookie: posthorn_token="+secret).wantPage(t, 401, `id="sign-in"`)
+}
+
 // A caller who may only read sees no buttons, and cannot make actions without them.
 func TestPageReadOnly(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -19,10 +18,6 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 	pages "github.com/posthorn/posthorn/server/page"
 )
-
-// maxMessages limits the events of one request, because delayed messages and those with
-// a dedup key are inserted one by one.
-const maxMessages = 10000
 
 type publishInput struct {
 	in.Namespace
@@ -49,10 +44,10 @@ type publishOutput struct {
 
 func (s *Server) publishing() {
 	one, many := schemaOf[message](s), schemaOf[messages](s)
-	cloud := schemaOf[cloudEvent](s)
+	cloud, most := schemaOf[cloudEvent](s), maxMessages
 	// The schema has a name because generated clients cannot send one without.
 	s.api.OpenAPI().Components.Schemas.Map()["Publication"] = &huma.Schema{
-		OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}, many},
+		OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one, MaxItems: &most}, many},
 	}
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/events", id: "publish-events", tag: "events",
@@ -63,7 +58,7 @@ func (s *Server) publishing() {
 		body: &huma.RequestBody{Content: map[string]*huma.MediaType{
 			"application/json":                   {Schema: &huma.Schema{Ref: "#/components/schemas/Publication"}},
 			"application/cloudevents+json":       {Schema: cloud},
-			"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloud}},
+			"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloud, MaxItems: &most}},
 		}},
 	}, s.publishEvents)
 }
@@ -72,9 +67,6 @@ func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInpu
 	all, err := decodePublication(input.header, input.RawBody)
 	if err != nil {
 		return nil, err
-	}
-	if len(all) > maxMessages {
-		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the request has more than %d events", maxMessages), "Split it into several requests.")
 	}
 	for _, stream := range streamsOf(all) {
 		if err := s.admin(c).CheckPublish(stream); err != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -81,4 +82,19 @@ func TestTooManyEventsAtOnce(t *testing.T) {
 	}
 	s.call(t, "POST", "/v1/events", all).wantProblem(t, 413, "10000")
 	s.call(t, "POST", "/v1/events", all[:maxMessages]).want(t, 201)
+}
+
+// Events are counted while they are decoded: after one too many, the rest of the body is not read.
+func TestTooManyEventsAreNotDecoded(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const event, cloud = `{"type":"a"},`, `{"specversion":"1.0","id":"1","source":"s","type":"a"},`
+	s.call(t, "POST", "/v1/events", "["+strings.Repeat(event, maxMessages+1)+"this is no JSON").wantProblem(t, 413, "10000")
+	s.call(t, "POST", "/v1/events", `{"events":[`+strings.Repeat(event, maxMessages+1)+`{"type":7}]}`).wantProblem(t, 413, "10000")
+	s.call(t, "POST", "/v1/events", "["+strings.Repeat(cloud, maxMessages+1)+"this is no JSON", "Content-Type: application/cloudevents-batch+json").
+		wantProblem(t, 413, "10000")
+	s.call(t, "POST", "/v1/events", `[{"type":"a"},{"type":7}]`).wantProblem(t, 400, "event 1 cannot be decoded")
+	s.call(t, "POST", "/v1/events", `{"events":{"type":"a"}}`).wantProblem(t, 400, "no JSON array")
+	s.call(t, "POST", "/v1/events", `[{"type":"a"}`).wantProblem(t, 400, "cannot be decoded")
+	s.call(t, "POST", "/v1/events", `[{"type":"a"}] {}`).wantProblem(t, 400, "more than one JSON document")
 }

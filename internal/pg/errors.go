@@ -116,8 +116,22 @@ func (e deniedError) Hint() string {
 		right, name, strings.Join(roles, " or "), roles[0], strings.TrimPrefix(roles[0], "posthorn_"))
 }
 
-// Translate puts a verb before an error, and turns the errors that SQL functions raise into
-// [*Error]. Other errors of Postgres stay as they are.
+const badTextHint = "Remove it, or encode the value, for instance as base64."
+
+// badText says in plain words that Postgres cannot hold a text; "" for other errors.
+func badText(cause *pgconn.PgError) string {
+	const noCharacter, noJSONCharacter = "22021", "22P05"
+	switch {
+	case cause.Code == noJSONCharacter || cause.Code == noCharacter && strings.HasSuffix(cause.Message, ": 0x00"):
+		return `a text has the zero character, \u0000, which Postgres cannot hold`
+	case cause.Code == noCharacter:
+		return "a text is not valid UTF-8"
+	}
+	return ""
+}
+
+// Translate puts a verb before an error, and turns the errors that SQL functions raise, and those
+// of texts that Postgres cannot hold, into [*Error]. Other errors of Postgres stay as they are.
 func Translate(verb string, err error) error {
 	if err == nil {
 		return nil
@@ -126,6 +140,8 @@ func Translate(verb string, err error) error {
 	if errors.As(err, &cause) {
 		if sentinel := sentinels[cause.Code]; sentinel != nil {
 			err = &Error{cause.Message, cause.Detail, sentinel, cause.Hint, cause}
+		} else if text := badText(cause); text != "" {
+			err = &Error{text, "", ErrInvalid, badTextHint, cause}
 		} else if cause.Code == insufficientPrivilege {
 			err = deniedError{err, cause}
 		}

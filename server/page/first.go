@@ -16,7 +16,7 @@ func firstCommands(r *Request) []command {
 		host = "localhost:8080"
 	}
 	scheme := "http://"
-	if newCookie(r.http, "", "", 0).Secure {
+	if isSecure(r.http) {
 		scheme = "https://"
 	}
 	query, header := "", " -H 'Content-Type: application/json'"

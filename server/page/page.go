@@ -63,6 +63,7 @@ type Pages struct {
 	screens map[string]Screen
 	actions map[string]Action
 
+	signIns    *signIns
 	audience   audience
 	rendered   *cache.Cache[string, rendering]
 	namespaces *cache.Cache[string, []string]
@@ -83,7 +84,7 @@ const mostKept = 1000
 func New(c Config) *Pages {
 	kept := cache.Config{Size: mostKept, Timeout: c.Timeout}
 	p := &Pages{
-		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, audience: audience{pages: map[string]int{}}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
+		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, signIns: newSignIns(time.Now), audience: audience{pages: map[string]int{}}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
 		rendered: cache.New[string, rendering](kept), namespaces: cache.New[string, []string](kept),
 		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept), rates: cache.New[string, []admin.Rate](kept),
 	}

@@ -7,8 +7,11 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // own is where things are that belong to no namespace: no namespace has this name.
@@ -17,7 +20,7 @@ const own = "-"
 // The token itself is the session, so it works with any number of servers, and ends
 // when the token does. No script can read the cookie, and no other site can have it
 // sent. The form cookie must come along when another site links to a page; the token
-// need not: see bare.Reload.
+// need not: see bare.Reload. Over TLS each name has the prefix safeCookie.
 const (
 	tokenCookie  = "posthorn_token"
 	formCookie   = "posthorn_form"
@@ -55,7 +58,7 @@ func (p *Pages) admit(w http.ResponseWriter, r *http.Request, namespace, path st
 	if r.Method != http.MethodPost && cookie(r, formCookie) == "" {
 		secret := rand.Text()
 		http.SetCookie(w, newCookie(r, formCookie, secret, http.SameSiteLaxMode))
-		r.AddCookie(&http.Cookie{Name: formCookie, Value: secret})
+		r.AddCookie(&http.Cookie{Name: cookieName(r, formCookie), Value: secret})
 	}
 	request.notice = request.takeNotice(w)
 	request.all, err = p.allNamespaces(ctx, caller)
@@ -97,13 +100,29 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	secret, next := strings.TrimSpace(r.PostForm.Get("token")), r.PostForm.Get("next")
+	done, wait := p.signIns.begin(addressOf(r.RemoteAddr))
+	if wait > 0 {
+		p.askToWait(w, r, next, wait)
+		return
+	}
 	if _, err := p.Door.Admit(r, "", secret); err != nil {
 		status := p.Door.Problem(r.Context(), err).Status
+		done(status != http.StatusUnauthorized) // another status says nothing about the token
 		p.askForToken(w, r, status, next, err)
 		return
 	}
+	done(true)
 	http.SetCookie(w, newCookie(r, tokenCookie, secret, http.SameSiteStrictMode))
 	http.Redirect(w, r, localPath(next), http.StatusSeeOther)
+}
+
+func (p *Pages) askToWait(w http.ResponseWriter, r *http.Request, next string, wait time.Duration) {
+	seconds := int(wait/time.Second) + 1
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	p.askForToken(w, r, http.StatusTooManyRequests, next, &Problem{
+		Status: http.StatusTooManyRequests, Detail: "too many sign-ins from this address have failed",
+		Hint: fmt.Sprintf("Try again in %d seconds.", seconds),
+	})
 }
 
 func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) {
@@ -147,8 +166,26 @@ func (p *Pages) checkForm(r *http.Request) error {
 	return nil
 }
 
+// safeCookie begins the name of a cookie that browsers take from the host itself only, over
+// TLS, and send to no other host: a neighbour under the same domain can neither set nor read it.
+const safeCookie = "__Host-"
+
+// cookieName is the name of a cookie for a request. Without TLS browsers would refuse the prefix.
+func cookieName(r *http.Request, name string) string {
+	if isSecure(r) {
+		return safeCookie + name
+	}
+	return name
+}
+
+// isSecure tells whether the browser has sent the request over TLS, to the server or to a proxy
+// in front of it.
+func isSecure(r *http.Request) bool {
+	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
+}
+
 func cookie(r *http.Request, name string) string {
-	c, err := r.Cookie(name)
+	c, err := r.Cookie(cookieName(r, name))
 	if errors.Is(err, http.ErrNoCookie) || c == nil {
 		return ""
 	}
@@ -157,8 +194,7 @@ func cookie(r *http.Request, name string) string {
 
 func newCookie(r *http.Request, name, value string, site http.SameSite) *http.Cookie {
 	return &http.Cookie{
-		Name: name, Value: value, Path: "/", HttpOnly: true, SameSite: site,
-		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
+		Name: cookieName(r, name), Value: value, Path: "/", HttpOnly: true, SameSite: site, Secure: isSecure(r),
 	}
 }
 

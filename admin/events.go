@@ -45,11 +45,11 @@ func (a *Admin) Event(ctx context.Context, id int64) (Event, error) {
 // The zero value matches every event of the namespace. Its tags are those of package op:
 // the HTTP API, the command line and the page search by the same fields.
 type EventFilter struct {
-	Types   []string  `query:"type" flag:"type" doc:"Patterns, any of which must match: order.* or order.>"`
-	Streams []string  `query:"stream" flag:"stream" doc:"Names or patterns of streams, any of which must match"`
+	Types   []string  `query:"type" flag:"type" maxItems:"100" doc:"Patterns, any of which must match: order.* or order.>"`
+	Streams []string  `query:"stream" flag:"stream" maxItems:"100" doc:"Names or patterns of streams, any of which must match"`
 	Key     string    `query:"key" flag:"key" doc:"The key of the event"`
-	Tags    []string  `query:"tag" flag:"tag" doc:"Tags, all of which the event must have"`
-	TagsAny []string  `query:"tag_any" flag:"tag-any" doc:"Tags, any of which the event must have"`
+	Tags    []string  `query:"tag" flag:"tag" maxItems:"1000" doc:"Tags, all of which the event must have"`
+	TagsAny []string  `query:"tag_any" flag:"tag-any" maxItems:"1000" doc:"Tags, any of which the event must have"`
 	Payload string    `query:"payload" flag:"payload" doc:"JSON that the payload must contain. Events of confidential streams do not match" example:"{\"a\":1}"`
 	From    time.Time `query:"from" flag:"from" doc:"Events that were published at this time or later"`
 	Before  time.Time `query:"before" flag:"before" doc:"Events that were published before this time"`

@@ -71,7 +71,7 @@ func (a *Admin) Job(ctx context.Context, id int64) (JobStatus, error) {
 // those of package op: the HTTP API, the command line and the page have the same filter.
 type JobFilter struct {
 	Status string   `query:"status" flag:"status" enum:"PENDING,PROCESSING,COMPLETED,FAILED,CANCELLED" doc:"Only jobs of this status"`
-	Tags   []string `query:"tags" flag:"tag" page:"tag" doc:"Only jobs that have any of these tags"`
+	Tags   []string `query:"tags" flag:"tag" page:"tag" maxItems:"100" doc:"Only jobs that have any of these tags"`
 	// The page lists jobs by their numbers, and marks those that are stalled.
 	Stalled string `query:"stalled" flag:"stalled" page:"-" enum:"true,false" doc:"true: only jobs whose worker has sent no report and no heartbeat for 30 seconds; false: only others"`
 	Limit   int    `query:"limit" page:"-" minimum:"1" maximum:"1000" default:"20" doc:"The length of a page"`

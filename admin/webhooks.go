@@ -85,7 +85,7 @@ func (a *Admin) Webhook(ctx context.Context, name string) (Webhook, error) {
 type WebhookSettings struct {
 	URL          string            `json:"url,omitempty" example:"https://example.com/hooks" doc:"Where to send; required for a new webhook"`
 	Filter       *Subscription     `json:"-"`
-	Headers      map[string]string `json:"headers,omitzero" doc:"Sent with each request; they replace all that there were. Their values are never shown"`
+	Headers      map[string]string `json:"headers,omitzero" maxProperties:"20" doc:"Sent with each request; they replace all that there were. Their values are never shown"`
 	Body         string            `json:"body,omitempty" enum:"cloudevents,payload" doc:"A CloudEvent with the payload as its data, or the payload alone. Default: cloudevents"`
 	Batch        int               `json:"batch,omitempty" minimum:"1" maximum:"100" doc:"Events of one request, at most, as an array. Default: 1, and no array"`
 	Gzip         *bool             `json:"gzip,omitempty" doc:"Whether bodies above 1 KiB are compressed: the receiver must unpack them. Default: false"`
@@ -93,7 +93,7 @@ type WebhookSettings struct {
 	Concurrency  int               `json:"concurrency,omitempty" minimum:"1" maximum:"100" doc:"Requests at once, at most. Default: 10"`
 	Rate         *float64          `json:"rate,omitempty" minimum:"0" doc:"Requests a second, at most; 0, the default, for no limit"`
 	Timeout      string            `json:"timeout,omitempty" example:"15 seconds" doc:"Of one request, with the answer. Default: 15 seconds"`
-	Delays       []string          `json:"delays,omitempty" doc:"Before each further attempt; up to a fifth is added at random. Default: nine, over three days"`
+	Delays       []string          `json:"delays,omitempty" maxItems:"30" doc:"Before each further attempt; up to a fifth is added at random. Default: nine, over three days"`
 	DisableAfter string            `json:"disable_after,omitempty" example:"3 days" doc:"How long every request may fail until the webhook is disabled; or never. Default: 3 days"`
 	Secret       string            `json:"secret,omitempty" page:"-" doc:"Of a new webhook: whsec_…, whsk_…, or ed25519 to have a pair of keys made. Default: a new whsec_…"`
 }

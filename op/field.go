@@ -36,6 +36,7 @@ type Field struct {
 	Needed  bool     // an input without it is refused
 	Least   int64    // of a number. Default: 1
 	Most    int64    // of a number; 0: any
+	Longest int64    // the largest number of elements of a list or an object; 0: there is no such limit
 	Value   reflect.Value
 
 	tag reflect.StructTag
@@ -68,6 +69,7 @@ func fieldsOf(v reflect.Value) []Field {
 		}
 		f.Least, _ = strconv.ParseInt(first(tag("minimum"), "1"), 10, 64)
 		f.Most, _ = strconv.ParseInt(tag("maximum"), 10, 64)
+		f.Longest, _ = strconv.ParseInt(first(tag("maxItems"), tag("maxProperties")), 10, 64)
 		if f.Form = first(f.Form, f.Name); f.Form == "-" {
 			f.Form = ""
 		}

@@ -104,7 +104,7 @@ var ChangeJob = Op[ChangeJobInput, None]{
 // SelectedJobs selects jobs that are not finished, or that have failed.
 type SelectedJobs struct {
 	Status string   `json:"status" flag:"status" enum:"PENDING,PROCESSING,FAILED" doc:"The status of the jobs"`
-	Tags   []string `json:"tags,omitempty" flag:"tag" page:"tag" doc:"Only jobs that have any of these tags. Default: all jobs of the status"`
+	Tags   []string `json:"tags,omitempty" flag:"tag" page:"tag" maxItems:"100" doc:"Only jobs that have any of these tags. Default: all jobs of the status"`
 }
 
 func (s SelectedJobs) filter() admin.JobFilter {

@@ -44,11 +44,11 @@ type BySubscription struct {
 type PutSubscriptionInput struct {
 	BySubscription
 	Body struct {
-		Filter      map[string]json.RawMessage `json:"filter,omitempty" doc:"type, stream, key, tags_any, tags_all and payload; all fields that it has must match. Default: every event"`
+		Filter      map[string]json.RawMessage `json:"filter,omitempty" doc:"type, stream, key, tags_any, tags_all and payload; all fields that it has must match. A list in type or stream has up to 100 elements, in another field up to 1,000. Default: every event"`
 		Condition   string                     `json:"conditions_sql,omitempty" doc:"Instead of a filter: an SQL expression over e and s. Needs the scope admin"`
 		Params      map[string]json.RawMessage `json:"params,omitempty" doc:"The parameters of the condition"`
 		ExpireAfter float64                    `json:"expire_after_seconds,omitempty" minimum:"0" doc:"The subscription is removed when its group was not read for this time; 0 for never"`
-		Formerly    []string                   `json:"formerly,omitempty" doc:"Names that the subscription had before: it takes over the events that are owed to them, and they mean its name from now on"`
+		Formerly    []string                   `json:"formerly,omitempty" maxItems:"100" doc:"Names that the subscription had before: it takes over the events that are owed to them, and they mean its name from now on"`
 	}
 }
 

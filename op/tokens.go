@@ -41,8 +41,8 @@ type CreateTokenInput struct {
 	Namespace
 	Body struct {
 		Name          string   `json:"name" doc:"Who will have it" example:"shop-backend"`
-		Scopes        []string `json:"scopes" flag:"scope" enum:"read,publish,consume,jobs:create,jobs:work,admin,all" doc:"What it may do"`
-		Streams       []string `json:"streams,omitempty" flag:"stream" doc:"Restricted streams that it may read and publish to"`
+		Scopes        []string `json:"scopes" flag:"scope" maxItems:"100" enum:"read,publish,consume,jobs:create,jobs:work,admin,all" doc:"What it may do"`
+		Streams       []string `json:"streams,omitempty" flag:"stream" maxItems:"1000" doc:"Restricted streams that it may read and publish to"`
 		ExpiresIn     string   `json:"expires_in,omitempty" flag:"expires-in" doc:"How long it is valid, such as 12h or 90d. Default: until it is revoked" example:"90d"`
 		AllNamespaces bool     `json:"all_namespaces,omitempty" flag:"all-namespaces" doc:"true: valid in every namespace"`
 	}

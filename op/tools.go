@@ -36,6 +36,7 @@ type Schema struct {
 	Minimum     *int64            `json:"minimum,omitempty"`
 	Maximum     *int64            `json:"maximum,omitempty"`
 	Items       *Schema           `json:"items,omitempty"`
+	MaxItems    int64             `json:"maxItems,omitempty"`
 	Values      *Schema           `json:"additionalProperties,omitempty"`
 	Properties  map[string]Schema `json:"properties,omitempty"`
 	Required    []string          `json:"required,omitempty"`
@@ -158,7 +159,7 @@ func (f Field) schema() Schema {
 	case "string":
 		s.Enum = f.Enum
 	case "array":
-		s.Items.Enum = f.Enum
+		s.Items.Enum, s.MaxItems = f.Enum, f.Longest
 	case "integer", "number":
 		s.Minimum, s.Maximum = limit(f.tag.Get("minimum")), limit(f.tag.Get("maximum"))
 	}

@@ -28,7 +28,7 @@ type newJob struct {
 	UniqueFor   *period         `json:"unique_for,omitempty" doc:"Keeps unique_key in use for this time, even when the job is finished"`
 	FairKey     *string         `json:"fair_key,omitempty" doc:"Under each tag, jobs of the same priority take turns by this key, such as the name of a tenant"`
 	Weight      *float64        `json:"weight,omitempty" doc:"The share of fair_key: 2 is twice as many turns as 1. From 0.001 to 1000. Default: 1"`
-	RetryDelays []period        `json:"retry_delays,omitempty" doc:"The delay after each failed attempt; the last one applies to all further attempts. Default: 5 minutes"`
+	RetryDelays []period        `json:"retry_delays,omitempty" maxItems:"1000" doc:"The delay after each failed attempt; the last one applies to all further attempts. Default: 5 minutes"`
 	After       []int64         `json:"after,omitempty" maxItems:"10000" doc:"The ids of jobs that must be COMPLETED before this one is claimed" example:"[1001]"`
 }
 

@@ -44,6 +44,8 @@ declare
   wrong text;
 begin
   perform posthorn.check_name(name, 'the name of a token', 'Name it after who will have it, such as shop-backend.');
+  perform posthorn.check_length('scopes', cardinality(scopes), 100, 'Name each scope once.');
+  perform posthorn.check_length('streams', cardinality(streams), 1000, 'Restrict fewer streams, or give several tokens.');
   if cardinality(scopes) > 0 is not true then
     raise exception 'a token needs a scope'
       using errcode = 'PH004', hint = format('Give one or more of %s; or all.', array_to_string(known, ', '));

@@ -80,6 +80,7 @@ begin
   if jsonb_typeof(filter) <> 'object' then
     wrong := 'a filter must be a JSON object';
   else
+    perform posthorn.check_length('"ids"', posthorn.elements(filter->'ids'), 10000);
     select case
         when k <> all (fields) then format('"%s" is not a field of this filter', k)
         when k in ('after', 'upto', 'event', 'limit', 'offset') and (v #>> '{}') !~ '^[0-9]{1,18}$' then format('"%s" must be a number', k)

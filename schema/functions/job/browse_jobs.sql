@@ -17,7 +17,7 @@ set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitm
 set enable_mergejoin = off set jit = off
 as $$
 declare
-  ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status);
+  ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status, browse_jobs.tags);
   most int := 5000;
   narrow boolean := num_nonnulls(title, error, payload, enqueued_from, enqueued_before) > 0;
   seen bigint[];
@@ -157,7 +157,7 @@ create or replace function posthorn.steer_jobs(
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  ns int := posthorn.check_job_filter(steer_jobs.namespace, steer_jobs.status);
+  ns int := posthorn.check_job_filter(steer_jobs.namespace, steer_jobs.status, steer_jobs.tags);
   ids bigint[];
   id bigint;
 begin
@@ -204,7 +204,7 @@ set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitm
 set enable_mergejoin = off set jit = off
 as $$
 declare
-  ns int := posthorn.check_job_filter(count_jobs_to_steer.namespace, count_jobs_to_steer.status);
+  ns int := posthorn.check_job_filter(count_jobs_to_steer.namespace, count_jobs_to_steer.status, count_jobs_to_steer.tags);
   wanted text[] := coalesce(count_jobs_to_steer.tags, '{}');
 begin
   with looked as materialized (

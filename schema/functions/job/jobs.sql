@@ -35,7 +35,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
-  ns int := posthorn.check_job_filter(list_jobs.namespace, list_jobs.status);
+  ns int := posthorn.check_job_filter(list_jobs.namespace, list_jobs.status, list_jobs.tags);
   page bigint[];
 begin
   if (list_jobs.max_jobs between 1 and 10000) is not true or (list_jobs.skip between 0 and 1000000000) is not true then
@@ -120,10 +120,11 @@ begin atomic
       select from posthorn.running_jobs r where r.job = o.id and r.seen_at < posthorn.now() - interval '30 seconds'));
 end;
 
--- The id of the namespace; an error if the status does not exist.
-create or replace function posthorn.check_job_filter(namespace text, status text)
+-- The id of the namespace; an error if the status does not exist, or if there are too many tags.
+create or replace function posthorn.check_job_filter(namespace text, status text, tags text[])
 returns int language plpgsql stable as $$
 begin
+  perform posthorn.check_length('"tags"', cardinality(tags), 100);
   if status <> all (array['PENDING', 'PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']) then
     raise exception 'there is no status %', left(status, 60)
       using errcode = 'PH004', hint = 'It is PENDING, PROCESSING, COMPLETED, FAILED or CANCELLED.';
@@ -137,7 +138,7 @@ create or replace function posthorn.count_jobs(
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  ns int := posthorn.check_job_filter(count_jobs.namespace, count_jobs.status);
+  ns int := posthorn.check_job_filter(count_jobs.namespace, count_jobs.status, count_jobs.tags);
 begin
   if (coalesce(count_jobs.status, 'COMPLETED') <> 'COMPLETED' or count_jobs.stalled) is true then
     return (select count(*) from posthorn.few_jobs(ns, count_jobs.status, count_jobs.tags, count_jobs.stalled));

@@ -8,6 +8,23 @@ begin
   end if;
 end $$;
 
+-- Refuses a list of a caller that is too long. A call is to cost about as much as its result, whatever a caller sends.
+create or replace function posthorn.check_length(list text, elements bigint, most int, hint text default 'Make several calls with a part of it each.')
+returns void language plpgsql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if elements > most then
+    raise exception '% has % elements, and may have up to %', list, elements, most
+      using errcode = 'PH004', hint = hint;
+  end if;
+end $$;
+
+-- The number of elements of a JSON array; null of another value.
+create or replace function posthorn.elements(value jsonb)
+returns int language sql immutable parallel safe
+return case when jsonb_typeof(value) = 'array' then jsonb_array_length(value) end;
+
 create or replace function posthorn.to_json(value text, what text)
 returns json language plpgsql immutable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -26,9 +43,13 @@ create or replace function posthorn.to_jsonb(document json, what text)
 returns jsonb language plpgsql immutable as $$
 begin
   return document::jsonb;
-exception when data_exception or program_limit_exceeded then
+exception
+when untranslatable_character then
+  raise exception '% contains \u0000, which Postgres cannot hold in text', what
+    using errcode = 'PH004', hint = 'Remove the zero character, or encode the value, for instance as base64.';
+when data_exception or program_limit_exceeded then
   raise exception '% cannot be kept as jsonb: %', what, sqlerrm
-    using errcode = 'PH004', hint = 'Leave out \u0000, halves of surrogate pairs and numbers of more than 100,000 digits.';
+    using errcode = 'PH004', hint = 'Leave out halves of surrogate pairs and numbers of more than 100,000 digits.';
 end $$;
 
 -- Casts text to a time, with an error that names the argument.

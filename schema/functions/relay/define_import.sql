@@ -12,7 +12,7 @@ begin
   if coalesce(define_import.source, '') = '' or coalesce(define_import.kind, '') = '' then
     raise exception 'an import needs a source and its kind' using errcode = 'PH004', hint = 'Such as redis://host:6379 and redis.';
   end if;
-  perform posthorn.check_pattern(p) from unnest(patterns) p;
+  perform posthorn.check_patterns(patterns);
   insert into posthorn.imports (namespace_id, name, source, kind, streams)
   values (ns, define_import.name, define_import.source, define_import.kind, patterns)
   on conflict (namespace_id, name) do nothing

@@ -32,10 +32,18 @@ return case
     right(pattern, 2) = '.>' and starts_with(name, left(pattern, -1))
   when right(pattern, 2) = '.*' and strpos(pattern, '*') = length(pattern) then
     starts_with(name, left(pattern, -1)) and strpos(substr(name, length(pattern)), '.') = 0
-  else posthorn.matches_by_parts(pattern, name)
+  else starts_with(name, split_part(pattern, '*', 1)) and posthorn.matches_by_parts(pattern, name) -- few names begin so
 end;
 comment on function posthorn.matches(text, text) is
   'consumer: Whether a dotted name matches a pattern such as order.* or order.>.';
+
+-- Raises the error in the patterns of streams that are read, if there is one.
+create or replace function posthorn.check_patterns(patterns text[])
+returns void language plpgsql immutable as $$
+begin
+  perform posthorn.check_length('the list of patterns', cardinality(patterns), 1000, 'Write one pattern for many names, such as user.*.');
+  perform posthorn.check_pattern(p) from unnest(patterns) p;
+end $$;
 
 -- "order*" is refused, since it would be a literal name that no event has.
 create or replace function posthorn.check_pattern(pattern text)

@@ -73,15 +73,15 @@ declare
   locked boolean := false;
 begin
   perform posthorn.check_name(subscription, 'subscription', 'Name it for what it does, for instance charge.');
-  if formerly <> '{}' then
-    perform posthorn.take_over_names(
-      posthorn.define_group(namespace_name, group_name)::int, subscription, formerly);
-  end if;
-  -- Locks in the order of claims: first the group, then the subscription. Before both, as prepare_subscription does,
-  -- the group's row. Only one that is stopped needs the lock of the group. It may be stopped while this waits for its
-  -- row: then the row is left again, and waited for under the lock.
   select x.id into put_group from posthorn.groups x join posthorn.namespaces n on n.id = x.namespace_id
-  where n.namespace = namespace_name and x.name = group_name for share of x;
+  where n.namespace = namespace_name and x.name = group_name;
+  if formerly <> '{}' then
+    put_group := coalesce(put_group, posthorn.define_group(namespace_name, group_name)::int);
+    perform posthorn.take_over_names(put_group, subscription, formerly);
+  end if;
+  -- Locks in the order of claims: first the group, then its row, which prepare_subscription shares, then the
+  -- subscription. Only one that is stopped needs the lock of the group. It may be stopped while this waits for its row:
+  -- then both rows are left again, and waited for under the lock.
   if exists (
     select from posthorn.subscriptions s
     where s.group_no = put_group and s.name = posthorn.name_now(put_group, subscription) and s.stopped_at is not null)
@@ -270,15 +270,30 @@ returns text[] language sql immutable as $$
 end
 $$;
 
--- Raises the error in a filter, if there is one.
+-- The largest number of elements of a list in a filter. Each pattern is compared with each event of a batch by itself,
+-- so patterns are few.
+create or replace function posthorn.most_in_filter(field text)
+returns int language sql immutable
+return case when field in ('type', 'stream') then 100 when field in ('key', 'tags_any', 'tags_all') then 1000 end;
+
+-- Raises the error in a filter, if there is one. Lengths come first: other checks look at each element.
 create or replace function posthorn.check_filter(filter jsonb)
 returns void language plpgsql stable as $$
 declare
+  most_bytes constant int := 65536;
   wrong text;
 begin
   if jsonb_typeof(filter) is distinct from 'object' then
     wrong := 'a filter must be a JSON object';
   else
+    perform posthorn.check_length(format('"%s" of a filter', k), posthorn.elements(v), posthorn.most_in_filter(k),
+      case when posthorn.most_in_filter(k) = 100 then 'Write one pattern for many names, such as order.*; or make several subscriptions.'
+        else 'Give the events a tag or a type of their own; or make several subscriptions.' end)
+    from jsonb_each(filter) x (k, v);
+    if octet_length(filter->>'payload') > most_bytes then
+      raise exception '"payload" of a filter has % bytes, and may have up to %', octet_length(filter->>'payload'), most_bytes
+        using errcode = 'PH004', hint = 'Name only the fields of the payload by which events differ.';
+    end if;
     select case
         when k <> all (array['type', 'stream', 'key', 'tags_any', 'tags_all', 'payload', 'expiry_interval']) then format('"%s" is not a field of filters', k)
         when k in ('tags_any', 'tags_all') and jsonb_typeof(v) <> 'array' then format('"%s" must be a list', k)

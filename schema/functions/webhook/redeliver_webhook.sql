@@ -28,6 +28,14 @@ begin
   return w;
 end $$;
 
+-- The events, each once; an error if there are too many.
+create or replace function posthorn.events_to_redeliver(events bigint[])
+returns bigint[] language plpgsql immutable as $$
+begin
+  perform posthorn.check_length('"events"', cardinality(events), 1000);
+  return array(select distinct i from unnest(events) i);
+end $$;
+
 -- Its filter is not asked: an operator who names an event wants it sent.
 create or replace function posthorn.redeliver_webhook(namespace text, name text, events bigint[], hidden_streams text[] default '{}')
 returns bigint language plpgsql security definer
@@ -36,7 +44,7 @@ set enable_seqscan = off set jit = off
 as $$
 declare
   w posthorn.webhooks := posthorn.enabled_webhook(redeliver_webhook.namespace, redeliver_webhook.name);
-  wanted bigint[] := array(select distinct i from unnest(redeliver_webhook.events) i);
+  wanted bigint[] := posthorn.events_to_redeliver(redeliver_webhook.events);
   dead bigint[] := array(
     select d.id from unnest(wanted) i
     cross join lateral (

@@ -115,7 +115,7 @@ func TestCloudEventErrors(t *testing.T) {
 		`{"specversion":"1.0","id":"1","source":"/a","type":"a","time":"yesterday"}`:                 "time",
 		`{"specversion":"1.0","id":"1","source":"/a","type":"a","data":1,"data_base64":"AA=="}`:      "both",
 		`{"specversion":"1.0","id":"1","source":"/a","type":"a","data_base64":"?"}`:                  "base64",
-		`{"specversion":"1.0","id":"1","source":"/a","type":"a","partitionkey":"` + "\\u0000" + `"}`: "0x00",
+		`{"specversion":"1.0","id":"1","source":"/a","type":"a","partitionkey":"` + "\\u0000" + `"}`: "the zero character",
 		`[]`:   "not a JSON object",
 		`null`: "not a JSON object",
 		`{`:    "not a JSON object",

@@ -29,11 +29,11 @@ type served struct {
 	ph       *posthorn.Client // of the server
 	server   *Server
 	client   *http.Client // of the test
-	clock    *clock       // of the server's cache of tokens
+	clock    *clock       // of the server's cache of tokens, and of sign-ins
 }
 
-// clock is a clock that only the test moves, so that cached tokens do not expire on a slow
-// machine.
+// clock is a clock that only the test moves, so that cached tokens do not expire, and failed
+// sign-ins are not long ago, on a slow machine.
 type clock struct {
 	start time.Time
 	ahead atomic.Int64
@@ -66,6 +66,7 @@ func serveClient(t testing.TB, ph *posthorn.Client, database string, options ...
 	}
 	s, moved := New(ph, o), &clock{start: time.Now()}
 	s.access = newAccessCache(ph.Pool(), s.options.Tokens, moved.now)
+	s.now = moved.now
 	web := httptest.NewUnstartedServer(s)
 	web.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		_ = c.(*net.TCPConn).SetWriteBuffer(socketBuffer)

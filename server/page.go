@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/token"
@@ -13,7 +14,7 @@ import (
 // servePage serves the page for people.
 func (s *Server) servePage() {
 	s.pages = pages.New(pages.Config{
-		Door: door{s}, API: s, Drained: s.drained, Logger: s.log, Timeout: s.options.Timeout,
+		Door: door{s}, API: s, Drained: s.drained, Logger: s.log, Timeout: s.options.Timeout, Now: func() time.Time { return s.now() },
 	})
 	s.mux.Handle("/{$}", s.pages)
 	s.mux.Handle(pages.Root, s.pages)

@@ -103,7 +103,8 @@ type Server struct {
 	drained  chan struct{} // closed by Drain
 	draining sync.Once
 
-	headerTimeout, bodyTimeout time.Duration // the constants, except in tests
+	now                        func() time.Time // the clock of sign-ins: the real one, except in tests
+	headerTimeout, bodyTimeout time.Duration    // the constants, except in tests
 }
 
 // New returns a server for the client's database. Call [Server.Drain] before it is
@@ -116,7 +117,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	log := slog.New(failures)
 	s := &Server{
 		client: client, options: options, log: log, outage: failures,
-		mux: http.NewServeMux(), drained: drained, headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
+		mux: http.NewServeMux(), drained: drained, now: time.Now, headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
 		access:      newAccessCache(client.Pool(), options.Tokens, time.Now),
 		box:         sealing.New(client.Pool(), client.Sealer(), log),
 		groupQueues: newGroupQueues(parts.Watch), jobQueues: parts.Queues,

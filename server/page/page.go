@@ -55,6 +55,7 @@ type Config struct {
 	Drained <-chan struct{} // closed when the server is about to stop
 	Logger  *slog.Logger
 	Timeout time.Duration // of a request
+	Now     func() time.Time
 }
 
 // Pages serves the page. It is an [http.Handler] for / and everything below [Root].
@@ -84,7 +85,7 @@ const mostKept = 1000
 func New(c Config) *Pages {
 	kept := cache.Config{Size: mostKept, Timeout: c.Timeout}
 	p := &Pages{
-		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, signIns: newSignIns(time.Now), audience: audience{pages: map[string]int{}}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
+		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, signIns: newSignIns(c.Now), audience: audience{pages: map[string]int{}}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
 		rendered: cache.New[string, rendering](kept), namespaces: cache.New[string, []string](kept),
 		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept), rates: cache.New[string, []admin.Rate](kept),
 	}

@@ -10,9 +10,7 @@ end $$;
 
 -- Refuses a list of a caller that is too long. A call is to cost about as much as its result, whatever a caller sends.
 create or replace function posthorn.check_length(list text, elements bigint, most int, hint text default 'Make several calls with a part of it each.')
-returns void language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql immutable parallel safe as $$
 begin
   if elements > most then
     raise exception '% has % elements, and may have up to %', list, elements, most

@@ -114,13 +114,20 @@ begin
   order by e.id limit 1;
 end $$;
 
+-- Whether all events that were found for a wait are those up to the last place, and none before them is still to be looked at.
+create or replace function posthorn.is_served(w posthorn.job_awaits)
+returns boolean language sql immutable
+return w.seen is null and w.look_to is null;
+
 -- Looks for the event of a wait for which wake_jobs has looked so far. At the end it looks at the events since, too,
 -- unless they are many: then wake_jobs goes on, and the wait with it.
 create or replace function posthorn.last_look(w posthorn.job_awaits, at_end boolean, out came bigint, out whole boolean) language plpgsql stable as $$
 declare
   place posthorn.await_places;
 begin
-  came := (select min(a.event) from posthorn.awaited_events a where a.job = w.job and a.name = w.name);
+  if posthorn.is_served(w) then
+    came := (select min(a.event) from posthorn.awaited_events a where a.job = w.job and a.name = w.name);
+  end if;
   select w.seq, w.seen into place.seq, place.seen where w.seen is not null;
   if not found then
     select p.* into place from posthorn.await_places p order by p.n desc limit 1;

@@ -8,10 +8,10 @@ set enable_mergejoin = off set jit = off
 as $$
 begin
   if not exists (select from posthorn.job_awaits) then
-    perform posthorn.forget_await_places(9223372036854775807); -- the next wait would be led to look at all that came since
+    perform posthorn.forget_await_places(null); -- the next wait would be led to look at all that came since
     return null;
   end if;
-  perform posthorn.look_at_news((select p from posthorn.await_places p order by p.n desc limit 1));
+  perform posthorn.look_at_news();
   perform posthorn.look_back();
   return posthorn.wake_awaiting_jobs();
 end $$;
@@ -41,45 +41,51 @@ begin
   return to_jsonb(awake);
 end $$;
 
--- Deletes places up to one, but for those that another look has locked.
+-- Deletes places up to one, but for those that another look has locked; null: all, if no job waits. One statement, so that
+-- no job has begun to wait, and no look has served it, between the question and the deletion.
 create or replace function posthorn.forget_await_places(last bigint)
 returns void language sql as $$
   delete from posthorn.await_places p
-  where p.n = any (array(select x.n from posthorn.await_places x where x.n <= forget_await_places.last for update skip locked))
+  where p.n = any (array(
+    select x.n from posthorn.await_places x
+    where x.n <= forget_await_places.last or forget_await_places.last is null and not exists (select from posthorn.job_awaits)
+    for update skip locked))
 $$;
 
 -- Looks at what became visible in the log since the last look, for all waits. It serves new waits from now on, and so
 -- begins where the first of them began; older events of one that began long ago are looked at by their ids instead.
-create or replace function posthorn.look_at_news(place posthorn.await_places)
+--
+-- Looks may overlap, since none waits for another. This one locks fresh waits, and its place says that all waits which it saw
+-- are served up to its snapshot, also those that another look has locked. So the order of its statements matters: locks,
+-- snapshot, start_of_look, then the events.
+create or replace function posthorn.look_at_news()
 returns void language plpgsql as $$
 declare
-  fresh tid[] := array(select w.ctid from posthorn.job_awaits w where w.seen is not null order by w.job limit 10000 for update skip locked);
-  here posthorn.await_places;          -- first the waits, then the snapshot: what comes later is news of the next look
-  first posthorn.await_places;
+  fresh tid[];
+  here posthorn.await_places;
+  start record;
   tick posthorn.ticks;
-  late bigint;                         -- waits that began before this id was drawn are looked at by ids
 begin
-  here.seen := posthorn.snapshot();
+  fresh := array(
+    select w.ctid from posthorn.job_awaits w where w.seen is not null
+    order by w.job limit case when exists (select from posthorn.await_places) then 10000 end for update skip locked);
+  here.seen := posthorn.snapshot();    -- after the locks: what comes later is news of the next look
   here.seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
   here.at := clock_timestamp();
-  if fresh = '{}' and place.seen is not null and here.seq - place.seq < 50000 and not posthorn.has_arrived(place.seen, here.seen) then
+  start := posthorn.start_of_look(fresh, here.seq);
+  if not start.whole or fresh = '{}' and start.seen is null
+    or fresh = '{}' and start.place is not null and here.seq - start.place_seq < 50000 and not posthorn.has_arrived(start.place, here.seen)
+  then
     return; -- writes nothing
   end if;
-  late := coalesce(place.seq, here.seq) - 100000;
-  select x.seen, x.seq into first.seen, first.seq
-  from (
-    select w.seen, w.seq from posthorn.job_awaits w where w.ctid = any (fresh) and w.seq >= late
-    union all
-    select place.seen, place.seq where place.seen is not null) x
-  order by pg_snapshot_xmax(x.seen), (select count(*) from pg_snapshot_xip(x.seen)) desc limit 1; -- the earliest: most still ran
-  if here.seq - first.seq > 200000 then
+  if here.seq - start.seq > 200000 then
     select t.* into tick from posthorn.ticks t
-    where t.next > pg_snapshot_xmax(first.seen) and t.seq >= first.seq + 100000 order by t.next limit 1;
+    where t.next > pg_snapshot_xmax(start.seen) and t.seq >= start.seq + 100000 order by t.next limit 1;
   end if;
-  if first.seen is not null then
+  if start.seen is not null then
     insert into posthorn.awaited_events (job, name, event)
     select w.job, w.name, min(n.id)
-    from (select x.* from posthorn.news_of_log(first.seen, coalesce(tick.snapshot, here.seen)) x offset 0) n
+    from (select x.* from posthorn.news_of_log(start.seen, coalesce(tick.snapshot, here.seen)) x offset 0) n
     cross join lateral (
       select x.job, x.name from posthorn.job_awaits x
       where x.namespace_id = n.namespace_id and x.event_type = n.type and x.event_key = n.key and x.since <= n.created_at
@@ -88,14 +94,41 @@ begin
   end if;
   update posthorn.job_awaits w
   set seen = null,
-    look_from = case when w.seq < late then posthorn.last_id_before(w.since) else w.look_from end,
-    look_to = case when w.seq < late then here.seq else w.look_to end
-  where w.ctid = any (fresh);
+    look_from = case when w.seq < start.late then posthorn.last_id_before(w.since) else w.look_from end,
+    look_to = case when w.seq < start.late then here.seq else w.look_to end
+  where w.ctid = any (fresh) and (tick.seq is null or w.seq < start.late); -- the others may have begun behind the tick
   insert into posthorn.await_places as p (at, seq, seen)
   values (here.at, coalesce(tick.seq, here.seq), coalesce(tick.snapshot, here.seen)) returning p.n into here.n;
   if here.n % 1000 = 0 then
     perform posthorn.forget_await_places(here.n - 100);
   end if;
+end $$;
+
+-- Where a look at the news begins that has locked some fresh waits. Waits that began before the id late are looked at by
+-- ids. All others count, also those that another look has locked: this look may end after that one, and its place is the
+-- last then. One statement reads waits and place: of two statements, the second would see a wait as served by a look whose
+-- place the first did not see. Without a place, nothing covers waits of long ago that another transaction has locked. Then
+-- the look is not whole, and that transaction comes first.
+create or replace function posthorn.start_of_look(
+  fresh tid[], upto bigint, out place pg_snapshot, out place_seq bigint, out late bigint, out seen pg_snapshot, out seq bigint, out whole boolean
+) language plpgsql as $$
+begin
+  with last as materialized (
+    select p.seen, p.seq from posthorn.await_places p order by p.n desc limit 1
+  ), edge as materialized (
+    select coalesce((select l.seq from last l), upto) - 100000 as late
+  ), begun as materialized (
+    select w.seen, w.seq from posthorn.job_awaits w where w.seen is not null
+  )
+  select l.seen, l.seq, e.late, f.seen, f.seq,
+    l.seen is not null or (select count(*) from begun b where b.seq < e.late) = (
+      select count(*) from unnest(fresh) i cross join lateral (select x.seq from posthorn.job_awaits x where x.ctid = i offset 0) w where w.seq < e.late)
+  into start_of_look.place, start_of_look.place_seq, start_of_look.late, start_of_look.seen, start_of_look.seq, start_of_look.whole
+  from edge e
+  left join last l on true
+  left join lateral (
+    select x.seen, x.seq from (select b.* from begun b where b.seq >= e.late union all select y.* from last y) x
+    order by pg_snapshot_xmax(x.seen), (select count(*) from pg_snapshot_xip(x.seen)) desc limit 1) f on true; -- the earliest: most still ran
 end $$;
 
 -- Looks at a part of the older events, for the waits whose place among them comes first.
@@ -131,11 +164,18 @@ begin
       and x.look_from < n.id and x.look_to >= n.id and x.since <= n.created_at and posthorn.may_see(x.hidden, n.stream_id) offset 0) w
   group by w.job, w.name;
   update posthorn.job_awaits w
-  set look_from = case when here < w.look_to then here end, look_to = case when here < w.look_to then w.look_to end
-  where w.ctid = any (looking);
+  set look_from = case when l.goes_on then here end, look_to = case when l.goes_on then w.look_to end
+  from unnest(looking) i
+  cross join lateral (
+    select x.ctid as place, here < x.look_to and not exists ( -- no part before an event that has been found is left
+      select from posthorn.awaited_events a where a.job = x.job and a.name = x.name and a.event <= here) as goes_on
+    from posthorn.job_awaits x where x.ctid = i offset 0) l
+  where w.ctid = l.place;
 end $$;
 
--- Makes the jobs ready for which an event has come. A job that is not asleep finds the event when it asks again.
+-- Makes the jobs ready for which an event has come. A job that is not asleep finds the event when it asks again. A wait
+-- that is still to be served by a look, or whose older events are being looked at, may get an earlier event than those
+-- found so far, so it goes on.
 create or replace function posthorn.wake_awaiting_jobs()
 returns bigint language plpgsql as $$
 declare
@@ -150,7 +190,11 @@ begin
     return 0;
   end if;
   select array_agg(w.ctid) filter (where w.ctid is not null), count(*) filter (where w.ctid is null) into waits, others
-  from (select distinct a.job, a.name from posthorn.awaited_events a order by a.job, a.name limit 1000) a
+  from (
+    select distinct a.job, a.name from posthorn.awaited_events a
+    where not exists (
+      select from posthorn.job_awaits x where x.job = a.job and x.name = a.name and not posthorn.is_served(x) offset 0)
+    order by a.job, a.name limit 1000) a
   left join lateral (
     select x.ctid from posthorn.job_awaits x where x.job = a.job and x.name = a.name for update skip locked) w on true;
   if others > 0 then

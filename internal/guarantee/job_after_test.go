@@ -149,8 +149,11 @@ func TestCancelledJobAndThoseBehindIt(t *testing.T) {
 			equal(t, "keys", value[int](s, "select count(*) from posthorn.job_keys"), 0)
 			equal(t, "waits", value[int](s, "select count(*) from posthorn.awaited_jobs"), 0)
 			equal(t, "blocked", value[int](s, "select count(*) from posthorn.blocked_jobs"), 0)
-			if choice == "fail" { // it can be started all the same
+			if choice == "fail" { // they can be started all the same, one after the other
 				s.exec("select posthorn.reset_job($1)", c)
+				s.refused("PH002", "select posthorn.reset_job($1)", c) // it waits for b
+				s.exec("select posthorn.reset_job($1)", b)
+				s.doJob("{y}", b)
 				s.doJob("{y}", c)
 			}
 		})
@@ -388,4 +391,226 @@ func TestChainIsDeleted(t *testing.T) {
 		job = value[int64](s, "select posthorn.enqueue('default', 'b', tags => '{x}', after => array[$1::bigint])", job)
 	}
 	equal(t, "deleted", value[int](s, "select jobs from posthorn.steer_jobs('default', 'delete', 'PENDING')"), 4)
+}
+
+// Jobs that failed since one before them was cancelled or deleted, and are retried, are handed out in their order: each
+// once all jobs before it are completed, but for those that are cancelled or gone.
+func TestRetriedChainKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(s *session, first int64, enqueue func(*session)){
+		"cancelled": func(s *session, first int64, enqueue func(*session)) {
+			enqueue(s)
+			s.exec("select posthorn.cancel_job($1, jobs_after => 'fail')", first)
+		},
+		"deleted": func(s *session, first int64, enqueue func(*session)) {
+			publisher := s.another()
+			publisher.exec("begin")
+			enqueue(publisher)
+			s.exec("select posthorn.delete_job($1)", first)
+			publisher.exec("commit")
+			s.await("select posthorn.settle_endings() = 0")
+		},
+	} {
+		for _, order := range []string{"asc", "desc"} {
+			t.Run(name+", retried "+order, func(t *testing.T) {
+				t.Parallel()
+				s := database(t)
+				first, beside := s.job("{x}"), s.job("{o}")
+				var chain []int64
+				end(s, first, func(s *session) {
+					for before := []int64{first, beside}; len(chain) < 10; before = chain[len(chain)-1:] {
+						chain = append(chain, s.job("{y}", after(before...), "priority => "+fmt.Sprint(len(chain))))
+					}
+				})
+				equal(t, "failed", column[int64](s, "select id from posthorn.list_jobs('default', 'FAILED')"), chain)
+				s.exec("select posthorn.reset_job(id) from posthorn.list_jobs('default', 'FAILED') order by id " + order)
+				equal(t, "taken while a job before them waits", s.claimJobs("w", "{y}", 10), []int64{})
+				s.doJob("{o}", beside)
+				for _, id := range chain {
+					equal(t, "taken", s.claimJobs("w", "{y}", 10), []int64{id})
+					s.exec("select posthorn.complete_job($1, 'w')", id)
+				}
+			})
+		}
+	}
+}
+
+// A job that is enqueued while the one before it is being cancelled ends with it, however the transactions interleave,
+// by claims alone.
+func TestJobThatIsEnqueuedWhileTheOneBeforeItIsCancelled(t *testing.T) {
+	t.Parallel()
+	// The sessions: e enqueues the second job, c cancels the first one, s looks at the jobs that are noted.
+	for name, steps := range map[string]string{
+		"enqueuer open":                         `e: begin; E; X; e: commit`,
+		"both open, canceller commits first":    `e: begin; E; c: begin; X; c: commit; e: commit`,
+		"both open, enqueuer commits first":     `e: begin; c: begin; S; E; X; e: commit; L; c: commit`,
+		"canceller open while it is enqueued":   `c: begin; X; E; L; c: commit`,
+		"canceller begins, then it is enqueued": `c: begin; S; E; L; X; c: commit`,
+		"a worker has the job":                  `W; e: begin; E; X; e: commit`,
+		"cancelled twice":                       `e: begin; E; K; X; e: commit`,
+		"cancelled twice, the first open":       `e: begin; E; c: begin; K; e: commit; L; c: commit; X`,
+		"cancelled twice, the second open":      `e: begin; E; K; c: begin; X; e: commit; L; c: commit`,
+		"the cancellation is rolled back":       `e: begin; E; c: begin; X; e: commit; L; c: rollback; X`,
+	} {
+		for _, isolation := range []string{"read committed", "repeatable read"} {
+			for ending, want := range map[string]string{"cancel": "CANCELLED", "fail": "FAILED"} {
+				t.Run(name+", "+isolation+", "+ending, func(t *testing.T) {
+					t.Parallel()
+					s := database(t)
+					sessions := map[string]*session{"s": s, "e": s.another(), "c": s.another()}
+					sessions["c"].exec("set default_transaction_isolation = '" + isolation + "'")
+					first := s.job("{x}")
+					for step := range strings.SplitSeq(steps, "; ") {
+						step = map[string]string{
+							"E": "e: select posthorn.enqueue('default', 'a', tags => '{y}', unique_key => 'k', after => array[$1::bigint])",
+							"X": "c: select posthorn.cancel_job($1, jobs_after => '" + ending + "')", "K": "c: select posthorn.cancel_job($1)",
+							"W": "s: select posthorn.claim_jobs('default', 'w', '{x}', 1)", "L": "s: select posthorn.settle_endings()",
+							"S": "c: select count(*) from posthorn.jobs",
+						}[step] + map[bool]string{true: step}[strings.Contains(step, ": ")]
+						who, sql, _ := strings.Cut(step, ": ")
+						if strings.Contains(sql, "$1") {
+							sessions[who].exec(sql, first)
+						} else {
+							sessions[who].exec(sql)
+						}
+					}
+					s.turnClock(time.Minute)
+					for range 2 { // the first claim settles
+						equal(t, "taken", s.claimJobs("w", "{y}", 1), []int64{})
+					}
+					equal(t, "status", s.jobStatus(first+1), want)
+					equal(t, "rows left", value[int](s, `select (select count(*) from posthorn.job_endings) + (select count(*) from posthorn.awaited_jobs)
+						+ (select count(*) from posthorn.blocked_jobs) + (select count(*) from posthorn.job_keys)`), 0)
+				})
+			}
+		}
+	}
+}
+
+// A job that is enqueued behind one of a chain which is just being cancelled ends with it.
+func TestJobThatIsEnqueuedWhileAChainIsCancelled(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	holds, cancels := s.another(), s.another()
+	first := s.job("{x}")
+	held, second := s.job("{y}", after(first)), s.job("{y}", after(first))
+	holds.exec("begin")
+	holds.exec("select from posthorn.blocked_jobs where job = $1 for update", held)
+	cancelled := cancels.background("select posthorn.cancel_job($1, jobs_after => 'cancel')", first)
+	s.awaitBlocked(cancels) // it has found the jobs behind the first one
+	third := s.job("{y}", after(second))
+	s.exec("select posthorn.settle_endings()")
+	holds.exec("rollback")
+	if err := cancelled(); err != nil {
+		t.Fatal(err)
+	}
+	s.turnClock(time.Minute)
+	s.claimJobs("w", "{y}", 1)
+	for _, id := range []int64{held, second, third} {
+		equal(t, "status", s.jobStatus(id), "CANCELLED")
+	}
+}
+
+// A job that is just being changed ends with the one before it, too.
+func TestJobIsChangedWhileTheOneBeforeItIsCancelled(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	changes, cancels := s.another(), s.another()
+	first := s.job("{x}")
+	second := s.job("{y}", after(first))
+	third := s.job("{y}", after(second))
+	changes.exec("begin")
+	changes.exec("select posthorn.change_job($1, priority => 3)", second)
+	cancelled := cancels.background("select posthorn.cancel_job($1, jobs_after => 'fail')", first)
+	s.awaitBlocked(cancels)
+	changes.exec("commit")
+	if err := cancelled(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "status", []string{s.jobStatus(second), s.jobStatus(third)}, []string{"FAILED", "FAILED"})
+}
+
+// A claim that ends the jobs behind a cancelled one waits for nobody who has locked them or their keys.
+func TestClaimThatEndsJobsWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]string{
+		"the job": "select posthorn.change_job($1, priority => 3)",
+		"its key": "select posthorn.enqueue('default', 'a', tags => '{y}', unique_key => 'k') where $1 > 0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			publisher, holds := s.another(), s.another()
+			first := s.job("{x}")
+			publisher.exec("begin")
+			second := publisher.job("{y}", after(first), "unique_key => 'k'")
+			s.exec("select posthorn.cancel_job($1, jobs_after => 'cancel')", first)
+			publisher.exec("commit")
+			holds.exec("begin")
+			holds.exec(lock, second)
+			s.exec("set lock_timeout = '5s'")
+			equal(t, "taken", s.claimJobs("w", "{y}", 1), []int64{})
+			equal(t, "status", s.jobStatus(second), "PENDING")
+			holds.exec("commit")
+			s.turnClock(time.Minute)
+			equal(t, "taken", s.claimJobs("w", "{y}", 1), []int64{})
+			equal(t, "status", s.jobStatus(second), "CANCELLED")
+		})
+	}
+}
+
+// A job that is enqueued while the one before it fails, or loses its workers, waits for it: it is done when that one
+// was reset and completed.
+func TestJobThatIsEnqueuedWhileTheOneBeforeItFails(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(s *session, job int64){
+		"its worker says so": func(s *session, job int64) {
+			s.exec("select posthorn.fail_job($1, 'w', 'broken', permanent => true)", job)
+		},
+		"its workers fall silent": func(s *session, job int64) {
+			s.exec("update posthorn.retried_jobs set expiries = 10 where job = $1", job)
+			s.turnClock(time.Hour)
+			s.exec("select posthorn.expire_jobs()")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			publisher := s.another()
+			first := s.job("{x}")
+			s.claimJobs("w", "{x}", 1)
+			s.exec("select posthorn.release_jobs('w', array[$1::bigint])", first)
+			s.claimJobs("w", "{x}", 1)
+			publisher.exec("begin")
+			second := publisher.job("{y}", after(first))
+			fail(s, first)
+			equal(t, "status of the first", s.jobStatus(first), "FAILED")
+			publisher.exec("commit")
+			equal(t, "taken", s.claimJobs("w", "{y}", 1), []int64{})
+			s.exec("select posthorn.reset_job($1)", first)
+			s.doJob("{x}", first)
+			s.doJob("{y}", second)
+		})
+	}
+}
+
+// A change, a cancellation or a deletion of a ready job finds it by its tags: it does not read the other ready jobs.
+func TestWithdrawingAJobReadsNoOthers(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	const pages = "select sum(idx_blks_hit + idx_blks_read)::bigint from pg_statio_user_tables where relname = 'ready_jobs'"
+	read := func(call string) int64 {
+		job := s.job("{x,z}")
+		s.exec("select pg_stat_force_next_flush()")
+		before := value[int64](s, pages)
+		s.exec("select posthorn."+call, job)
+		s.exec("select pg_stat_force_next_flush()")
+		return value[int64](s, pages) - before
+	}
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{y}') from generate_series(1, 20000)")
+	for _, call := range []string{"change_job($1, priority => 1)", "cancel_job($1)", "delete_job($1)"} {
+		if n := read(call); n > 50 {
+			t.Errorf("%s reads %d pages of the index of ready jobs", call, n)
+		}
+	}
 }

@@ -340,7 +340,9 @@ create table posthorn.finished_jobs (
   status_code int,
   error_message text,
   progress json,
-  result json
+  result json,
+  jobs_after text,                     -- of CANCELLED: cancel or fail, how the jobs behind it end; null: they go on waiting
+  waited_for bigint[]                  -- of FAILED, if it still waited for other jobs: reset_job lets it wait again
 ) partition by list (month);
 comment on table posthorn.finished_jobs is 'How jobs ended that are completed, failed for good or cancelled.';
 create index finished_jobs_job on posthorn.finished_jobs (job);

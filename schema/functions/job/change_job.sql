@@ -35,9 +35,7 @@ begin
   select o.id, 'CHANGED', coalesce((select s.attempt from posthorn.retried_jobs s where s.job = o.id), 0),
     concat_ws(', ', 'priority ' || change_job.priority, 'run_at ' || change_job.run_at,
       case when change_job.payload is not null then 'payload' end), at;
-  if exists (select from posthorn.awaited_jobs a where a.job = o.id) then
-    insert into posthorn.blocked_jobs (job, namespace_id, month) values (o.id, o.namespace_id, o.month);
-  else
+  if not exists (select from posthorn.blocked_jobs b where b.job = o.id) then
     perform posthorn.offer_jobs(array[(o.id, o.namespace_id, o.month)::posthorn.job_ref], at);
   end if;
   return o.id;
@@ -88,7 +86,7 @@ begin
     from posthorn.namespaces n
     cross join lateral (
       select y.* from posthorn.enqueued_jobs y where y.namespace_id = n.id and y.id = job limit 1) x;
-    exit when (posthorn.withdraw_job(o)).job is not null; -- otherwise another transaction was quicker: look again
+    exit when (posthorn.withdraw_job(o, change = 'changed')).job is not null; -- otherwise another transaction was quicker: look again
   end loop;
   return o;
 end $$;

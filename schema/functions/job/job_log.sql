@@ -38,16 +38,19 @@ returns void language sql as $$
     set attempt = excluded.attempt, progress = coalesce(excluded.progress, s.progress), updated_at = excluded.updated_at
 $$;
 
--- Ends jobs as FAILED or CANCELLED. A job that no worker had is a row without a worker.
-create or replace function posthorn.finish_jobs(held posthorn.running_jobs[], status text, error_message text, at timestamptz)
+-- Ends jobs as FAILED or CANCELLED. A job that no worker had is a row without a worker. blocked: they wait for other jobs.
+create or replace function posthorn.finish_jobs(
+  held posthorn.running_jobs[], status text, error_message text, at timestamptz, jobs_after text default null, blocked boolean default false
+)
 returns void language sql as $$
   delete from posthorn.job_awaits w where w.job = any (array(select h.job from unnest(finish_jobs.held) h));
   with tried as (
     delete from posthorn.retried_jobs s where s.job = any (array(select h.job from unnest(finish_jobs.held) h)) returning s.*
   )
-  insert into posthorn.finished_jobs (job, finished_at, namespace_id, month, attempt, retry_count, status, worker, error_message, progress)
+  insert into posthorn.finished_jobs (job, finished_at, namespace_id, month, attempt, retry_count, status, worker, error_message, progress, jobs_after, waited_for)
   select h.job, finish_jobs.at, h.namespace_id, h.month, h.attempt, coalesce(s.retry_count, 0), finish_jobs.status, h.worker,
-    finish_jobs.error_message, coalesce(h.progress, s.progress)
+    finish_jobs.error_message, coalesce(h.progress, s.progress), finish_jobs.jobs_after,
+    case when finish_jobs.blocked then array(select a.before from posthorn.awaited_jobs a where a.job = h.job order by a.job, a.before) end
   from unnest(finish_jobs.held) h left join tried s on s.job = h.job
 $$;
 

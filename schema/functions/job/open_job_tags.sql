@@ -27,14 +27,15 @@ end $$;
 
 -- Lets the next claim look whether tags have room for jobs that are parked under them.
 create or replace function posthorn.reopen_tags(namespace_id int, tags text[])
-returns void language sql
-set enable_seqscan = off set jit = off
+returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
+begin
   insert into posthorn.job_openings (namespace_id, tag, at)
   select distinct reopen_tags.namespace_id, t, timestamptz '-infinity'
   from unnest(reopen_tags.tags) t
-  where exists (select from posthorn.parked_jobs p where p.namespace_id = reopen_tags.namespace_id and p.tag = t offset 0)
-$$;
+  where exists (select from posthorn.parked_jobs p where p.namespace_id = reopen_tags.namespace_id and p.tag = t offset 0);
+end $$;
 
 -- Puts parked jobs back whose tags may have room. The caller holds the lock of limits.
 create or replace function posthorn.open_job_tags(ns int, moment timestamptz)

@@ -7,6 +7,7 @@ declare
   at timestamptz;
   status text := posthorn.job_status(reset_job.job, reset_job.namespace);
   held posthorn.running_jobs;
+  waited_for bigint[];
 begin
   perform posthorn.commit_firmly();
   delete from posthorn.running_jobs r where r.job = reset_job.job returning r.* into held;
@@ -16,7 +17,8 @@ begin
     update posthorn.retried_jobs s set expiries = 0 where s.job = held.job;
   else
     delete from posthorn.finished_jobs f where f.job = reset_job.job and f.status = 'FAILED'
-    returning f.job, f.namespace_id, f.month, f.attempt, f.progress into held.job, held.namespace_id, held.month, held.attempt, held.progress;
+    returning f.job, f.namespace_id, f.month, f.attempt, f.progress, f.waited_for
+    into held.job, held.namespace_id, held.month, held.attempt, held.progress, waited_for;
     if found then
       insert into posthorn.retried_jobs (job, attempt, due_at, progress, updated_at) values (held.job, held.attempt, at, held.progress, at);
     else
@@ -34,12 +36,14 @@ begin
   end if;
   insert into posthorn.job_log_entries (event_id, action, attempt, reason, created_at)
   values (held.job, 'RESET', held.attempt, posthorn.clip_error(reset_job.reason), at);
-  perform posthorn.offer_jobs(posthorn.job_refs(array[held]), at);
+  if waited_for is null or not posthorn.block_job(held.namespace_id, held.job, held.month, waited_for, true) then
+    perform posthorn.offer_jobs(posthorn.job_refs(array[held]), at);
+  end if;
   perform posthorn.release_tags(array[reset_job.job]);
   return reset_job.job;
 end $$;
 comment on function posthorn.reset_job(bigint, text, text) is
-  'admin: Lets workers have a job at once that a worker has, that has failed for good or that waits for its next attempt, and returns its id; the worker is fenced out.';
+  'admin: Lets workers have a job at once that a worker has, that has failed for good or that waits for its next attempt, and returns its id; the worker is fenced out. A job that has failed with one before it waits again for the jobs before it that are not cancelled.';
 
 -- Takes a job that waits for its next attempt from where it waits, and makes it due; null if there is none.
 create or replace function posthorn.hasten_job(job_id bigint, at timestamptz)
@@ -79,7 +83,7 @@ begin
   loop
     status := posthorn.job_status(cancel_job.job, cancel_job.namespace);
     if status = 'CANCELLED' then
-      perform posthorn.end_blocked_jobs(cancel_job.job, cancel_job.jobs_after, posthorn.now()) where cancel_job.jobs_after <> 'keep';
+      perform posthorn.end_jobs_after(cancel_job.job, cancel_job.jobs_after, posthorn.now()) where cancel_job.jobs_after <> 'keep';
       return cancel_job.job;
     elsif status not in ('PENDING', 'PROCESSING') then
       raise exception 'job % is %: only jobs that are PENDING or PROCESSING can be cancelled', cancel_job.job, status
@@ -98,19 +102,38 @@ begin
   if held.worker is not null then
     perform posthorn.end_attempts(array[held], at);
   end if;
-  perform posthorn.finish_jobs(array[held], 'CANCELLED', null, at);
+  perform posthorn.finish_jobs(array[held], 'CANCELLED', null, at, nullif(cancel_job.jobs_after, 'keep'));
   insert into posthorn.job_log_entries (event_id, action, attempt, reason, created_at)
   values (held.job, 'CANCELLED', held.attempt, posthorn.clip_error(cancel_job.reason), at);
   perform posthorn.release_tags(array[cancel_job.job]);
-  perform posthorn.end_blocked_jobs(cancel_job.job, cancel_job.jobs_after, at) where cancel_job.jobs_after <> 'keep';
+  perform posthorn.end_jobs_after(cancel_job.job, cancel_job.jobs_after, at) where cancel_job.jobs_after <> 'keep';
   return cancel_job.job;
 end $$;
 comment on function posthorn.cancel_job(bigint, text, text, text) is
   'publisher: Ends a job that is not finished; a worker that has it is fenced out. jobs_after says whether the jobs that wait for it stay as they are (keep, the default), are cancelled (cancel) or fail (fail). Called again, changes nothing else.';
 
+-- Ends the jobs behind one that is cancelled, and lets those end that other transactions are just enqueuing behind it. The row
+-- of the cancelled job is replaced if it said otherwise.
+create or replace function posthorn.end_jobs_after(cancelled bigint, ending text, at timestamptz)
+returns void language plpgsql as $$
+begin
+  with gone as (
+    delete from posthorn.finished_jobs f
+    where f.job = cancelled and f.status = 'CANCELLED' and f.jobs_after is distinct from ending
+    returning f.*
+  )
+  insert into posthorn.finished_jobs (job, finished_at, namespace_id, month, attempt, retry_count, status, worker, error_message, progress, jobs_after)
+  select g.job, g.finished_at, g.namespace_id, g.month, g.attempt, g.retry_count, g.status, g.worker, g.error_message, g.progress, ending from gone g;
+  perform posthorn.end_blocked_jobs(cancelled, ending, at, 10000);
+  if current_setting('transaction_isolation') <> 'read committed' and posthorn.jobs_have_waited() then
+    perform posthorn.note_endings(array[cancelled], null); -- this one does not see jobs that were enqueued since it began
+  end if;
+end $$;
+
 -- Takes a pending job from where it waits; null if it is not there any more. The rows of a blocked job in
--- awaited_jobs stay.
-create or replace function posthorn.withdraw_job(o posthorn.enqueued_jobs)
+-- awaited_jobs stay. keep_blocked: its row in blocked_jobs stays, too, and is locked: another transaction that waits for the
+-- row in order to end the job finds it.
+create or replace function posthorn.withdraw_job(o posthorn.enqueued_jobs, keep_blocked boolean default false)
 returns posthorn.running_jobs language plpgsql as $$
 declare
   labels text[] := posthorn.ready_tags(o.tags);
@@ -127,16 +150,26 @@ begin
     delete from posthorn.ready_jobs r
     where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
     get diagnostics n = row_count;
+    -- Here and below tag by tag: for a list of tags the planner may read all rows of the namespace.
     delete from posthorn.ready_jobs r
-    where n > 0 and r.namespace_id = o.namespace_id and r.tag = any (labels[2:]) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
+    where n > 0 and r.ctid = any (array(
+      select x.ctid from unnest(labels[2:]) t
+      cross join lateral (
+        select y.ctid from posthorn.ready_jobs y
+        where y.namespace_id = o.namespace_id and y.tag = t and y.rank = -o.priority and y.turn = due and y.job = o.id and not y.fair offset 0) x));
     perform posthorn.reopen_tags(o.namespace_id, labels) where n > 0; -- there was room for it
     delete from posthorn.parked_jobs r
-    where n = 0 and r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair;
+    where n = 0 and r.ctid = any (array(
+      select x.ctid from unnest(labels) t
+      cross join lateral (
+        select y.ctid from posthorn.parked_jobs y
+        where y.namespace_id = o.namespace_id and y.tag = t and y.rank = -o.priority and y.turn = due and y.job = o.id and not y.fair offset 0) x));
     if n = 0 and not found and not posthorn.withdraw_fair_job(o.id, labels, o.namespace_id) then
-      delete from posthorn.blocked_jobs b where b.job = o.id;
+      perform from posthorn.blocked_jobs b where b.job = o.id for update;
       if not found then
         return null;
       end if;
+      delete from posthorn.blocked_jobs b where b.job = o.id and not keep_blocked;
     end if;
   end if;
   gone.job := o.id;

@@ -10,11 +10,13 @@
 --   completed                                it unblocks the jobs that wait for the job
 --   its place is free (see is_undisturbed)   its completion will begin after that look, and see the new rows
 --   a transaction is just moving it          the job stays in job_endings, and is looked at again
+--   cancelled, and those behind it end with it, or deleted   it ends the jobs that wait for the job
 -- This holds for completions in read committed, whose look is a statement behind the one that ends the job. In the
 -- other isolation levels a completion cannot see new rows: it leaves each of its jobs in job_endings.
 
--- Lets a new job wait for those of some jobs that are not completed; false if there are none.
-create or replace function posthorn.block_job(ns int, new_id bigint, new_month date, ids bigint[])
+-- Lets a new job wait for those of some jobs that are not completed; false if there are none. again: it had waited for them
+-- when it failed, so the cancelled and deleted ones are left out: it goes on without them.
+create or replace function posthorn.block_job(ns int, new_id bigint, new_month date, ids bigint[], again boolean default false)
 returns boolean language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
@@ -32,8 +34,8 @@ begin
   end if;
   -- Ids from new_id on belong to jobs that were enqueued later, or to this one.
   select min(b.id) filter (where o.id is null), min(b.id) filter (where f.status = 'CANCELLED'),
-    array_agg(b.id order by b.id) filter (where f.status is distinct from 'COMPLETED'),
-    array_agg(o.month order by b.id) filter (where f.status is distinct from 'COMPLETED')
+    array_agg(b.id order by b.id) filter (where o.id is not null and coalesce(f.status, 'PENDING') not in ('COMPLETED', 'CANCELLED')),
+    array_agg(o.month order by b.id) filter (where o.id is not null and coalesce(f.status, 'PENDING') not in ('COMPLETED', 'CANCELLED'))
   into missing, cancelled, awaited, months
   from (select distinct coalesce(x, 0) as id from unnest(ids) x offset 0) b
   left join lateral (
@@ -41,10 +43,10 @@ begin
     where x.namespace_id = ns and x.id = b.id and b.id < new_id limit 1) o on true
   left join lateral (
     select x.status from posthorn.finished_jobs x where x.job = o.id and x.month = o.month limit 1) f on true;
-  if missing is not null then
+  if missing is not null and not again then
     raise exception 'job % does not exist, so no job can come after it', missing
       using errcode = 'PH001', hint = 'Use ids that enqueue returned in this namespace. Finished jobs are kept for job_retention_period.';
-  elsif cancelled is not null then
+  elsif cancelled is not null and not again then
     raise exception 'job % is CANCELLED: a job after it would wait for ever', cancelled
       using errcode = 'PH002', hint = 'Leave it out of after, or enqueue it anew and give the new id.';
   elsif awaited is null then
@@ -156,7 +158,8 @@ declare
   noted bigint[];
   done bigint[];
   moving bigint[];
-  gone bigint[];
+  over bigint[];                       -- cancelled or deleted
+  endings text[];                      -- of the jobs behind those
   ended record;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then -- rows that others delete would end it in a serialization failure
@@ -182,27 +185,31 @@ begin
   perform posthorn.note_endings(noted[most + 1:], null) where cardinality(noted) > most;
   select array_agg(x.id) filter (where x.status = 'COMPLETED'),
     array_agg(x.id) filter (where x.exists and x.status is distinct from 'COMPLETED' and not posthorn.is_undisturbed(x.namespace_id, x.id, x.month)),
-    array_agg(x.id order by x.id) filter (where not x.exists)
-  into done, moving, gone
+    array_agg(x.id order by x.id) filter (where not x.exists or x.jobs_after is not null),
+    array_agg(coalesce(x.jobs_after, 'fail') order by x.id) filter (where not x.exists or x.jobs_after is not null)
+  into done, moving, over, endings
   from (
-    select j as id, a.before_month as month, b.namespace_id, f.status,
+    select j as id, a.before_month as month, b.namespace_id, f.status, f.jobs_after,
       exists (select from posthorn.enqueued_jobs o where o.namespace_id = b.namespace_id and o.id = j and o.month = a.before_month offset 0) as exists
     from unnest(noted[:most]) j
     cross join lateral (
       select y.job, y.before_month from posthorn.awaited_jobs y where y.before = j limit 1) a -- otherwise nothing waits for it any more
     left join lateral (select y.namespace_id from posthorn.blocked_jobs y where y.job = a.job limit 1) b on true
-    left join lateral (select y.status from posthorn.finished_jobs y where y.job = j and y.month = a.before_month limit 1) f on true
+    left join lateral (select y.status, y.jobs_after from posthorn.finished_jobs y where y.job = j and y.month = a.before_month limit 1) f on true
     offset 0) x;
   if done is not null then
     ended := posthorn.unblock_jobs(done, now);
     perform posthorn.note_endings(ended.rest, case when ended.pairs = 0 then now + pause end) where ended.rest <> '{}';
   end if;
   perform posthorn.note_endings(moving, now + pause) where moving is not null;
-  if gone is not null and moment is not null then
-    perform posthorn.note_endings(gone, now + pause); -- for upkeep: it may have to wait for a lock
-  elsif gone is not null then -- they were deleted while the jobs behind them were being enqueued
-    perform posthorn.end_blocked_jobs(g, 'fail', now) from unnest(gone) g;
-  end if;
+  -- They ended while the jobs behind them were being enqueued. Upkeep waits for the locks of those jobs, a claim does not.
+  for i in 1..coalesce(cardinality(over), 0) loop
+    if moment is null or posthorn.try_lock_jobs_behind(over[i]) then
+      perform posthorn.end_blocked_jobs(over[i], endings[i], now);
+    else
+      perform posthorn.note_endings(over[i:i], now + pause);
+    end if;
+  end loop;
   return n;
 end $$;
 
@@ -236,8 +243,10 @@ begin
       union all
       select r.xmax from posthorn.ready_jobs r where r.job = o.id and r.fair and r.tag = labels[1]
       union all
-      select r.xmax from posthorn.parked_jobs r
-      where r.namespace_id = ns and r.tag = any (labels) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
+      select x.xmax from unnest(labels) t
+      cross join lateral ( -- see withdraw_job
+        select r.xmax from posthorn.parked_jobs r
+        where r.namespace_id = ns and r.tag = t and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair offset 0) x
       union all
       select r.xmax from posthorn.parked_jobs r where r.job = o.id and r.fair
       union all
@@ -266,9 +275,11 @@ begin
     locked := locked or found;
     perform from posthorn.ready_jobs r where r.job = o.id and r.fair and r.tag = labels[1] for key share skip locked;
     locked := locked or found;
-    perform from posthorn.parked_jobs r
-    where r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
-    for key share skip locked;
+    perform from unnest(labels) t
+    cross join lateral (
+      select from posthorn.parked_jobs r
+      where r.namespace_id = o.namespace_id and r.tag = t and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
+      for key share skip locked) x;
     locked := locked or found;
     perform from posthorn.parked_jobs r where r.job = o.id and r.fair for key share skip locked;
     locked := locked or found;
@@ -308,27 +319,59 @@ begin
   end if;
 end $$;
 
+-- The jobs that wait for a job, and those behind them, in the order of their ids: up to a number of them; null: all.
+create or replace function posthorn.jobs_behind(before bigint, most int)
+returns bigint[] language plpgsql stable
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+as $$
+begin
+  return (
+    with recursive b (job) as (
+      select a.job from posthorn.awaited_jobs a where a.before = jobs_behind.before
+      union
+      select a.job from b cross join lateral (select x.job from posthorn.awaited_jobs x where x.before = b.job offset 0) a
+    )
+    select array_agg(l.job order by l.job) from (select b.job from b limit jobs_behind.most) l);
+end $$;
+
+-- Locks the jobs behind a job and their keys, unless another transaction has locked one of them: false.
+create or replace function posthorn.try_lock_jobs_behind(before bigint)
+returns boolean language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+as $$
+declare
+  behind constant bigint[] := posthorn.jobs_behind(before, null);
+begin
+  perform from unnest(behind) w cross join lateral (select from posthorn.blocked_jobs y where y.job = w for update nowait) x;
+  perform from unnest(behind) w
+  cross join lateral (select y.namespace_id, y.month from posthorn.blocked_jobs y where y.job = w offset 0) b
+  cross join lateral posthorn.enqueued_job(b.namespace_id, w, b.month, b.month) o
+  cross join lateral (
+    select from posthorn.job_keys k where k.namespace_id = o.namespace_id and k.unique_key = o.unique_key for update nowait) x;
+  return true;
+exception when lock_not_available then
+  return false;
+end $$;
+
 -- Takes a blocked job, and all jobs behind it, from where they wait, and ends them: those that wait for a job which was
--- cancelled. Locks them in the order of their ids, which is that of the chain.
-create or replace function posthorn.end_blocked_jobs(cancelled bigint, ending text, at timestamptz)
+-- cancelled or deleted. Locks them in the order of their ids, which is that of the chain. Those that fail keep the ids of the
+-- jobs that they waited for. A job that another transaction is enqueuing behind a cancelled one ends with it, too: its
+-- transaction has noted that. If it has committed in the middle of this, the look at its note may be over; so the
+-- cancelled jobs are noted again. Behind one that failed it waits, as one does that is enqueued later.
+create or replace function posthorn.end_blocked_jobs(cancelled bigint, ending text, at timestamptz, most int default null)
 returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
 declare
-  most constant int := 10000;
   status constant text := case ending when 'fail' then 'FAILED' else 'CANCELLED' end;
   why constant text := format('job %s, for which it waited, was %s', cancelled,
     case when exists (select from posthorn.jobs j where j.id = cancelled) then 'cancelled' else 'deleted' end);
-  behind bigint[];
+  behind constant bigint[] := posthorn.jobs_behind(cancelled, most + 1);
   held posthorn.running_jobs[];
 begin
-  with recursive b (job) as (
-    select a.job from posthorn.awaited_jobs a where a.before = cancelled
-    union
-    select a.job from b cross join lateral (select x.job from posthorn.awaited_jobs x where x.before = b.job offset 0) a
-  )
-  select array_agg(l.job order by l.job) into behind from (select b.job from b limit most + 1) l;
   if behind is null then
     return;
   elsif cardinality(behind) > most then
@@ -347,11 +390,12 @@ begin
   if held is null then
     return;
   end if;
-  perform posthorn.forget_waits(array(select h.job from unnest(held) h));
   perform posthorn.drop_job_key(o)
   from unnest(held) h cross join lateral posthorn.enqueued_job(h.namespace_id, h.job, h.month, h.month) o
   where o.unique_key is not null;
-  perform posthorn.finish_jobs(held, status, case ending when 'fail' then why end, at);
+  perform posthorn.finish_jobs(held, status, case ending when 'fail' then why end, at, nullif(ending, 'fail'), ending = 'fail');
+  perform posthorn.forget_waits(array(select h.job from unnest(held) h));
+  perform posthorn.note_endings(array(select h.job from unnest(held) h), null) where ending = 'cancel';
   insert into posthorn.job_log_entries (event_id, action, attempt, retry_count, error_message, reason, created_at)
   select h.job, status, 0, case ending when 'fail' then 0 end, case ending when 'fail' then why end, case ending when 'cancel' then why end, at
   from unnest(held) h;

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // module writes a module with one package for each entry of tests, and returns its
@@ -93,6 +96,27 @@ func TestReport(t *testing.T) {
 			t.Errorf("%q is not in the report:\n%s", want, text.String())
 		}
 	}
+}
+
+// An interrupted run ends the tests that run, which are processes of a process that it has
+// started.
+func TestInterruptEndsTheTests(t *testing.T) {
+	units := module(t, map[string]string{"waits": `func TestWaits(t *testing.T) {
+		first("runs")
+		select {}
+	}`})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = units[0].test(ctx, "^TestWaits$")
+	}()
+	await.True(t, "the test runs", func() bool {
+		_, err := os.Stat(filepath.Join(units[0].dir, "runs"))
+		return err == nil
+	})
+	cancel()
+	await.Closed(t, "the run has ended, with all processes that write to its output", ended)
 }
 
 // Counts are loaded when an interrupted run continues.

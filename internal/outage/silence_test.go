@@ -29,13 +29,27 @@ func TestWorkContinuesWhenTheDatabaseIsSilent(t *testing.T) {
 	}
 }
 
-// A firewall forgets all connections, while new connections work. Each statement fails
-// separately. Statements of a handler fail at the latest with the timeout of the handler.
+// A firewall forgets all connections, while new connections work. Each of them is closed, also
+// those that wait for statements of handlers.
 func TestWorkContinuesWhenConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
-	said := workThrough(t, 3*time.Second, (*testpg.Proxy).Forget)
+	isForgotten(t, workThrough(t, time.Hour, (*testpg.Proxy).Forget))
+}
+
+// A proxy hangs, while new connections work. The server does not learn of it, and keeps the
+// sessions.
+func TestWorkContinuesWhenConnectionsHang(t *testing.T) {
+	t.Parallel()
+	isForgotten(t, workThrough(t, time.Hour, (*testpg.Proxy).Hang))
+}
+
+func isForgotten(t *testing.T, said string) {
+	t.Helper()
 	if strings.Contains(said, "the database does not answer") {
 		t.Errorf("a log message says that the database is silent:\n%s", said)
+	}
+	if !strings.Contains(said, "forgotten on their way") {
+		t.Errorf("no log message says that connections were forgotten:\n%s", said)
 	}
 }
 

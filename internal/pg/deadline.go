@@ -43,10 +43,6 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, limit)
 }
 
-// deadlineTracer gives each statement its deadline. pgx does not call it for an exchange,
-// which sets its own deadline.
-type deadlineTracer struct{ connectTracer }
-
 type cancelKey struct{}
 
 func start(ctx context.Context) context.Context {
@@ -60,22 +56,26 @@ func end(ctx context.Context) {
 	}
 }
 
-func (deadlineTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return start(ctx)
+// deadlineTracer gives each statement its deadline. pgx does not call it for an exchange,
+// which sets its own deadline.
+type deadlineTracer struct{ statementTracer }
+
+func (d deadlineTracer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return start(d.statementTracer.TraceQueryStart(ctx, conn, data))
 }
 
-func (deadlineTracer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+func (d deadlineTracer) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryEndData) {
 	end(ctx)
+	d.statementTracer.TraceQueryEnd(ctx, conn, data)
 }
 
-func (deadlineTracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return start(ctx)
+func (d deadlineTracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	return start(d.statementTracer.TraceBatchStart(ctx, conn, data))
 }
 
-func (deadlineTracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-func (deadlineTracer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
+func (d deadlineTracer) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchEndData) {
 	end(ctx)
+	d.statementTracer.TraceBatchEnd(ctx, conn, data)
 }
 
 func (deadlineTracer) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {

@@ -46,6 +46,8 @@ var (
 func (s *session) exchange(ctx context.Context, parts ...[]step) []error {
 	ctx, cancel := limited(ctx)
 	defer cancel()
+	noteStatements(s.conn, 1)
+	defer noteStatements(s.conn, -1)
 	for _, part := range parts {
 		if err := s.prepare(ctx, part); err != nil {
 			return slices.Repeat([]error{err}, len(parts))

@@ -20,8 +20,11 @@ import (
 // has died or a firewall has dropped the connection. The operating system would wait for a
 // quarter of an hour. When a connection has waited for a while, the monitor probes the same
 // address on a new connection. If that gets no answer either, the address is silent, and
-// the monitor closes all connections to it.
+// the monitor closes all connections to it. If the address answers, single connections may have
+// been forgotten, see [monitor.closeForgotten].
 type monitor struct {
+	config         *pgx.ConnConfig // as it was before the monitor watched it
+	beforeConnect  func(context.Context, *pgx.ConnConfig) error
 	dial           pgconn.DialFunc
 	connectTimeout time.Duration
 	severalHosts   bool // the URL has several addresses
@@ -31,6 +34,7 @@ type monitor struct {
 	conns  map[*watchedConn]struct{}
 	silent map[string]time.Time // when an address was last found silent
 	probed map[string]time.Time // when an address was last probed
+	pooled map[string]bool      // a pooler answers at the address
 }
 
 const (
@@ -47,8 +51,8 @@ const (
 
 func newMonitor(config *pgx.ConnConfig, log *slog.Logger) *monitor {
 	m := &monitor{
-		dial: config.DialFunc, log: log,
-		conns: map[*watchedConn]struct{}{}, silent: map[string]time.Time{}, probed: map[string]time.Time{},
+		config: config.Copy(), dial: config.DialFunc, log: log,
+		conns: map[*watchedConn]struct{}{}, silent: map[string]time.Time{}, probed: map[string]time.Time{}, pooled: map[string]bool{},
 	}
 	first := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 	for _, other := range config.Fallbacks { // some differ only in TLS
@@ -69,7 +73,7 @@ func newMonitor(config *pgx.ConnConfig, log *slog.Logger) *monitor {
 func (m *monitor) watch(config *pgx.ConnConfig, limited bool) {
 	config.DialFunc = m.connect
 	config.ConnectTimeout = m.connectTimeout
-	tracer := pgx.QueryTracer(connectTracer{})
+	tracer := pgx.QueryTracer(statementTracer{})
 	if limited {
 		tracer = deadlineTracer{}
 	}
@@ -78,24 +82,6 @@ func (m *monitor) watch(config *pgx.ConnConfig, limited bool) {
 	}
 	config.Tracer = tracer
 }
-
-// connectTracer marks the contexts in which connections are opened. pgx dials without the
-// mark to cancel a statement whose context has ended.
-type connectTracer struct{}
-
-type connecting struct{}
-
-func (connectTracer) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
-	return context.WithValue(ctx, connecting{}, true)
-}
-
-func (connectTracer) TraceConnectEnd(context.Context, pgx.TraceConnectEndData) {}
-
-func (connectTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-func (connectTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // connect dials. If there are several addresses, it skips one that was silent a moment ago,
 // since each new connection would wait for it.
@@ -121,7 +107,7 @@ func (m *monitor) connect(ctx context.Context, network, address string) (net.Con
 		}
 		return nil, err
 	}
-	c := &watchedConn{Conn: conn, monitor: m, network: network, address: address, opened: began, lastReceived: lastReceived(address)}
+	c := &watchedConn{Conn: conn, monitor: m, network: network, address: address, opened: began, active: began, lastReceived: lastReceived(address)}
 	c.timer = time.AfterFunc(probeAfter, c.wait)
 	c.timer.Stop()
 	m.mu.Lock()
@@ -152,8 +138,7 @@ func (m *monitor) closeSilent(address string) {
 		m.log.Warn("the database does not answer; its connections are closed", "address", address)
 	}
 	for _, c := range conns {
-		c.silent.Store(true)
-		_ = c.Conn.Close() // there is no remedy for an error
+		c.closeFor(&silentError{address})
 	}
 }
 
@@ -168,7 +153,8 @@ func (m *monitor) answered(address string) {
 	}
 }
 
-// check probes an address from which a connection awaits an answer.
+// check probes an address from which a connection awaits an answer. If the address answers, it
+// looks for connections that were forgotten.
 func (m *monitor) check(network, address string) {
 	m.mu.Lock()
 	recently := time.Since(m.probed[address]) < probeAfter/2 // for another connection
@@ -182,7 +168,9 @@ func (m *monitor) check(network, address string) {
 	began := time.Now()
 	if !m.probe(network, address) {
 		m.unanswered(address, began)
+		return
 	}
+	m.closeForgotten(network, address)
 }
 
 // unanswered is called when a new connection has got no answer in time. It closes the
@@ -245,20 +233,27 @@ type watchedConn struct {
 	network, address string
 	opened           time.Time
 
-	answered     atomic.Bool   // data has arrived
-	lastReceived *atomic.Int64 // the time of the last data from the address, on any connection
-	silent       atomic.Bool   // it was closed because the address is silent
+	answered     atomic.Bool           // data has arrived
+	bytes        atomic.Int64          // that have arrived
+	lastReceived *atomic.Int64         // the time of the last data from the address, on any connection
+	reason       atomic.Pointer[error] // because of which the monitor has closed it
 
-	mu      sync.Mutex
-	waiting int         // reads and writes in progress
-	timer   *time.Timer // runs while there are any
+	backend    atomic.Uint32 // the id of the process of the server; 0 before the connection is made
+	statements atomic.Int32  // in progress
+
+	mu               sync.Mutex
+	reading, writing int         // reads and writes in progress
+	timer            *time.Timer // runs while there are any
+	active           time.Time   // when a write ended or data arrived last, or a read began
+	uploaded         int         // bytes written since data arrived last
 }
 
 func (c *watchedConn) Read(b []byte) (int, error) {
-	c.begin()
+	c.begin(&c.reading)
 	n, err := c.Conn.Read(b)
-	c.end()
+	c.end(&c.reading, n, 0)
 	if n > 0 {
+		c.bytes.Add(int64(n))
 		c.lastReceived.Store(time.Now().UnixNano())
 		if !c.answered.Swap(true) {
 			c.monitor.answered(c.address)
@@ -268,25 +263,32 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 }
 
 func (c *watchedConn) Write(b []byte) (int, error) {
-	c.begin()
+	c.begin(&c.writing)
 	n, err := c.Conn.Write(b)
-	c.end()
+	c.end(&c.writing, 0, n)
 	return n, c.explain(err)
 }
 
-func (c *watchedConn) begin() {
+func (c *watchedConn) begin(kind *int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting++; c.waiting == 1 {
+	*kind++
+	if c.reading+c.writing == 1 {
+		c.active = time.Now()
 		c.timer.Reset(probeAfter)
 	}
 }
 
-func (c *watchedConn) end() {
+func (c *watchedConn) end(kind *int, received, written int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting--; c.waiting == 0 {
+	*kind--
+	if c.reading+c.writing == 0 {
 		c.timer.Stop()
+	}
+	c.active = time.Now()
+	if c.uploaded += written; received > 0 {
+		c.uploaded = 0
 	}
 }
 
@@ -295,14 +297,29 @@ func (c *watchedConn) wait() {
 	c.monitor.check(c.network, c.address)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting > 0 {
+	if c.reading+c.writing > 0 {
 		c.timer.Reset(probeAfter)
 	}
 }
 
+// isSuspect reports whether a statement has waited for an answer for a while. One that is long
+// may still be on its way to the server.
+func (c *watchedConn) isSuspect() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	patience := probeAfter + time.Duration(c.uploaded)*time.Second/slowestUpload
+	return c.statements.Load() > 0 && c.reading > 0 && c.writing == 0 && time.Since(c.active) >= patience
+}
+
+// closeFor closes the connection below for a reason, which its statements return.
+func (c *watchedConn) closeFor(reason error) {
+	c.reason.CompareAndSwap(nil, &reason)
+	_ = c.Conn.Close() // there is no remedy for an error
+}
+
 func (c *watchedConn) explain(err error) error {
-	if err != nil && c.silent.Load() {
-		return &silentError{c.address}
+	if reason := c.reason.Load(); reason != nil && err != nil {
+		return *reason
 	}
 	return err
 }

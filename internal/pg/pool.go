@@ -34,6 +34,7 @@ type Pool struct {
 func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool, error) {
 	config = config.Copy()
 	p := &Pool{monitor: newMonitor(config.ConnConfig, log)}
+	p.monitor.beforeConnect = config.BeforeConnect
 	p.monitor.watchPool(config, true)
 	config.ConnConfig.OnNotice = onNotice(config.ConnConfig.OnNotice, log)
 	var err error
@@ -86,7 +87,9 @@ func (p *Pool) Watch(config *pgxpool.Config) { p.monitor.watchPool(config, false
 // first.
 func OpenLater(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*pgxpool.Pool, error) {
 	config = config.Copy()
-	newMonitor(config.ConnConfig, log).watchPool(config, true)
+	m := newMonitor(config.ConnConfig, log)
+	m.beforeConnect = config.BeforeConnect
+	m.watchPool(config, true)
 	return pgxpool.NewWithConfig(ctx, config)
 }
 

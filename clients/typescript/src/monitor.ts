@@ -1,13 +1,44 @@
-import type pg from 'pg'
+import pg from 'pg'
+import { queryTexts } from './database.js'
 import type { Logger } from './log.js'
+import { pause } from './wait.js'
 
 const probeAfter = 5000 // the time that a connection waits before its server is probed
 const checkEvery = 1000
 const probeTime = 4000
+const answerTime = 1000 // an answer may be on its way so long once the server has sent it
+const slowestUpload = 64 // bytes of a statement to the server in a millisecond
 
 interface Stream {
   bytesRead: number
+  bytesWritten: number
   destroy(): void
+}
+
+/** What a connection had received, and sent, when it last received something or began to wait. */
+interface Waiting {
+  received: number
+  sent: number
+  since: number
+}
+
+/** Parts of a client of `pg` that its types lack. */
+interface Internals {
+  host: string
+  port: number
+  processID: number
+  _activeQuery?: unknown
+  activeQuery?: unknown // deprecated where the other one exists
+}
+
+function internals(client: pg.ClientBase): Internals {
+  return client as unknown as Internals
+}
+
+/** Whether a statement waits for its answer. A cursor, a copy or a connection that listens waits for the program. */
+function awaitsAnswer(client: pg.ClientBase): boolean {
+  const inside = internals(client)
+  return ('_activeQuery' in inside ? inside._activeQuery : inside.activeQuery) instanceof pg.Query
 }
 
 /** The socket of a connection. */
@@ -19,9 +50,13 @@ export function streamOf(client: pg.ClientBase): Stream {
  * Notices when a server does not answer any more, for example because its host has died: the operating system would wait
  * for a quarter of an hour. When a connection has received nothing for a while, the monitor makes a new one. If the server
  * does not answer there either, the monitor breaks the connections that wait.
+ *
+ * If the server answers, a single connection may have been forgotten: a proxy hangs, or a firewall answers in place of the
+ * server. Then the monitor asks the server about its backend. If that is gone, or waits for its client, the answer has been
+ * lost on its way: the monitor ends the backend, which may hold locks, and breaks the connection.
  */
 export class Monitor {
-  private readonly waiting = new Map<pg.ClientBase, { received: number; since: number }>()
+  private readonly waiting = new Map<pg.ClientBase, Waiting>()
   private timer: NodeJS.Timeout | undefined
   private probing = false
 
@@ -33,7 +68,7 @@ export class Monitor {
 
   /** Watches a connection until the function is called that it returns. */
   watch(client: pg.ClientBase): () => void {
-    this.waiting.set(client, { received: streamOf(client).bytesRead, since: Date.now() })
+    this.waiting.set(client, beginning(client))
     this.timer ??= setInterval(() => this.check(), checkEvery).unref()
     return () => {
       this.waiting.delete(client)
@@ -45,22 +80,27 @@ export class Monitor {
   }
 
   private check(): void {
-    const now = Date.now()
-    let isLong = false
     for (const [client, state] of this.waiting) {
-      const received = streamOf(client).bytesRead
-      if (received !== state.received) Object.assign(state, { received, since: now })
-      isLong ||= now - state.since >= probeAfter
+      if (streamOf(client).bytesRead !== state.received || !awaitsAnswer(client)) Object.assign(state, beginning(client))
     }
-    if (isLong && !this.probing) void this.probe()
+    if (this.suspects().length > 0 && !this.probing) void this.probe()
+  }
+
+  /** The connections whose statements have received nothing for a while. A long statement may still be on its way. */
+  private suspects(): pg.ClientBase[] {
+    const now = Date.now()
+    return [...this.waiting].filter(([client, { received, sent, since }]) => {
+      const { bytesRead, bytesWritten } = streamOf(client)
+      return bytesRead === received && awaitsAnswer(client) && now - since >= probeAfter + (bytesWritten - sent) / slowestUpload
+    }).map(([client]) => client)
   }
 
   private async probe(): Promise<void> {
     this.probing = true
     const before = new Map([...this.waiting.keys()].map((client) => [client, streamOf(client).bytesRead]))
+    let client: pg.Client | undefined
     try {
-      const client = await this.connect(probeTime)
-      void client.end().catch(() => undefined)
+      client = await this.connect(probeTime)
     } catch (error) {
       if (!/timeout/i.test(String(error))) return // an error is an answer: the other connections fail by themselves
       this.log.warn('the database does not answer; its connections are closed')
@@ -69,7 +109,49 @@ export class Monitor {
       }
       this.onSilence()
     } finally {
+      if (client) await this.endForgotten(client).catch(() => undefined) // the deadlines of statements remain
+      void client?.end().catch(() => undefined)
       this.probing = false
     }
   }
+
+  /** Breaks connections that the server has forgotten. It asks twice, so that an answer that is on its way arrives. */
+  private async endForgotten(asker: pg.Client): Promise<void> {
+    const { host, port, processID } = internals(asker)
+    const [own] = await queryTexts(asker, 'select pg_backend_pid()', [], probeTime)
+    if (Number(own![0]) !== processID) return // a pooler has ids of its own
+    const onServer = (client: pg.ClientBase) => internals(client).host === host && internals(client).port === port
+    let forgotten = await this.resting(asker, this.suspects().filter(onServer))
+    if (forgotten.length === 0) return
+    await pause(answerTime)
+    const still = new Set(this.suspects())
+    forgotten = await this.resting(asker, forgotten.filter((client) => still.has(client)))
+    if (forgotten.length === 0) return
+    this.log.warn('connections to the database were forgotten on their way, and are closed', { connections: forgotten.length })
+    for (const client of forgotten) streamOf(client).destroy()
+    await queryTexts(asker, endSQL, [forgotten.map((client) => internals(client).processID)], probeTime)
+  }
+
+  /** Those whose backends wait for their clients, or are gone. */
+  private async resting(asker: pg.Client, clients: pg.ClientBase[]): Promise<pg.ClientBase[]> {
+    if (clients.length === 0) return []
+    const rows = await queryTexts(asker, restingSQL, [clients.map((client) => internals(client).processID)], probeTime)
+    const resting = new Set(rows.map((row) => Number(row[0])))
+    return clients.filter((client) => resting.has(internals(client).processID))
+  }
+}
+
+// A standby says nothing of backends that it does not have: another standby may have them, under the same address.
+const restingSQL = `
+  select p.pid from unnest($1::int[]) p(pid)
+  left join pg_catalog.pg_stat_activity a on a.pid = p.pid and a.usename = session_user and a.datname = current_database()
+  where case when a.pid is null then not pg_catalog.pg_is_in_recovery() else a.wait_event in ('ClientRead', 'ClientWrite') end`
+
+const endSQL = `
+  select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a
+  where a.pid = any ($1::int[]) and a.usename = session_user and a.datname = current_database() and a.wait_event in ('ClientRead', 'ClientWrite')`
+
+function beginning(client: pg.ClientBase): Waiting {
+  const { bytesRead, bytesWritten } = streamOf(client)
+  return { received: bytesRead, sent: bytesWritten, since: Date.now() }
 }

@@ -8,6 +8,7 @@ import { databaseUrl, effects, namespace, open, run, sql, until } from './world.
 class Proxy {
   private readonly sockets = new Set<net.Socket>()
   private isSilent = false
+  private readonly hung = new WeakSet<net.Socket>()
   connections = 0
 
   private constructor(private readonly server: net.Server) {}
@@ -19,10 +20,11 @@ class Proxy {
       const upstream = net.connect(Number(port || 5432), hostname)
       for (const [from, to] of [[client, upstream], [upstream, client]] as const) {
         proxy.sockets.add(from)
-        from.on('data', (data) => proxy.isSilent || to.write(data))
+        from.on('data', (data) => proxy.isSilent || proxy.hung.has(from) || to.write(data))
         from.on('error', () => undefined)
         from.on('close', () => {
           proxy.sockets.delete(from)
+          if (proxy.hung.has(from)) return
           if (!proxy.isSilent || from === client) to.destroy()
         })
       }
@@ -48,6 +50,11 @@ class Proxy {
 
   silence(): void {
     this.isSilent = true
+  }
+
+  /** Forwards nothing on the open connections, and closes neither side of them. New ones work. */
+  hang(): void {
+    this.sockets.forEach((socket) => this.hung.add(socket))
   }
 
   speak(): void {
@@ -132,6 +139,48 @@ test('a transaction on a silent connection is given up', async (t) => {
   await until('the client has tried to connect', () => calls === 1 && proxy.connections > connections + 5)
   proxy.speak()
   await until('it is noted', async () => (await sql(`select from ${table}`)).length === 1)
+})
+
+test('a transaction on a connection that hangs is given up, and keeps no locks', async (t) => {
+  const proxy = await Proxy.start(t)
+  const space = await namespace()
+  const table = await effects(t)
+  await sql(`create unique index on ${table} (event)`)
+  const ph = await open(t, { databaseUrl: proxy.url(), namespace: space })
+  let calls = 0
+  ph.group('g', { start: 'beginning', delays: [1, 1, 1], timeout: 3600_000 }).handleTx('h', '>', async (tx, e) => {
+    await tx.query(`insert into ${table} (event) values ($1)`, [e.id]) // the first transaction keeps others from it
+    if (++calls === 1) proxy.hang()
+    await tx.query('select 1')
+  })
+  await ph.publish(ph.pool, { type: 'x' })
+  run(ph)
+  await until('it is noted', async () => (await sql(`select from ${table}`)).length === 1)
+})
+
+test('a statement that takes long goes on', async (t) => {
+  const proxy = await Proxy.start(t)
+  const space = await namespace()
+  const table = await effects(t)
+  const ph = await open(t, { databaseUrl: proxy.url(), namespace: space })
+  await ph.publish(ph.pool, { type: 'x' })
+  const lock = await ph.pool.connect()
+  await lock.query(`begin; lock table ${table}`)
+  let calls = 0
+  let asked = 0
+  const monitor = ph.database.monitor as any
+  const { resting } = monitor
+  monitor.resting = (...args: unknown[]) => (asked++, resting.apply(monitor, args))
+  ph.group('g', { start: 'beginning', delays: [1, 1, 1], timeout: 3600_000 }).handleTx('h', '>', async (tx, e) => {
+    calls++
+    await tx.query(`insert into ${table} (event) values ($1)`, [e.id])
+  })
+  run(ph)
+  await until('the server is asked about it', () => asked >= 2)
+  await lock.query('commit')
+  lock.release()
+  await until('it is noted', async () => (await sql(`select from ${table}`)).length === 1)
+  assert.equal(calls, 1)
 })
 
 test('a server that is not there at first is awaited by run', async (t) => {

@@ -29,7 +29,8 @@ type Proxy struct {
 // proxied is the connection of a client.
 type proxied struct {
 	client, server net.Conn // server is nil if the client gets no answer
-	mute           bool
+	mute           bool     // the client does not learn that the server has ended the connection
+	hangs          bool     // nothing is forwarded, and the server does not learn of the client's end
 }
 
 // NewProxy runs a proxy in front of a database until the test ends.
@@ -90,6 +91,16 @@ func (p *Proxy) Silence() { p.mute(true) }
 // answers, and new ones work.
 func (p *Proxy) Forget() { p.mute(false) }
 
+// Hang simulates a proxy that hangs: it forwards nothing on open connections, and closes
+// neither side of them. New ones work.
+func (p *Proxy) Hang() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.mute, c.hangs = true, true
+	}
+}
+
 // Busy simulates a server that has no time for new connections: they get no answer,
 // while open connections work.
 func (p *Proxy) Busy() {
@@ -143,17 +154,39 @@ func (p *Proxy) serve(client net.Conn) {
 		var back sync.WaitGroup
 		defer back.Wait()
 		back.Go(func() {
-			_, _ = io.Copy(client, c.server) // ends when either side closes
+			_, _ = io.Copy(p.forwarding(c, client), c.server) // ends when either side closes
 			if !p.isMute(c) {
 				_ = client.Close()
 			}
 		})
-		_, _ = io.Copy(p.counted(c.server), client)
-		c.hangUp()
+		_, _ = io.Copy(p.forwarding(c, p.counted(c.server)), client)
+		if !p.isHanging(c) {
+			c.hangUp()
+		}
 	}
 	if p.isMute(c) {
 		_, _ = io.Copy(io.Discard, client)
 	}
+}
+
+// forwarding is the way to one side of a connection, on which data is lost while the proxy hangs.
+func (p *Proxy) forwarding(c *proxied, to io.Writer) io.Writer {
+	return writerFunc(func(b []byte) (int, error) {
+		if p.isHanging(c) {
+			return len(b), nil
+		}
+		return to.Write(b)
+	})
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func (p *Proxy) isHanging(c *proxied) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return c.hangs
 }
 
 // counted is the way to the server, on which statements are counted if that was asked for.

@@ -37,6 +37,10 @@ func (s *Statements) URL(t testing.TB) string {
 		t.Fatal(err)
 	}
 	u.Host = s.proxy.Address()
+	query := u.Query()
+	query.Del("host") // of a socket
+	query.Del("port")
+	u.RawQuery = query.Encode()
 	return u.String()
 }
 

@@ -1,7 +1,7 @@
-.PHONY: help up build test test-all stress mutants torture bench lint generate
+.PHONY: help up build test test-all stress mutants torture schedules bench lint generate
 .DEFAULT_GOAL := help
 
-# FOR is how long each part of torture runs.
+# FOR is how long each part of torture runs, and the search of schedules.
 FOR ?= 10m
 # ROUNDS is how often stress runs each package; ONLY selects packages by a part of their path,
 # and mutants by a part of their name or file.
@@ -41,6 +41,10 @@ torture: ## kills workers, brokers and Postgres, and checks every event and job;
 	@scripts/deps
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part "$(PART)"
 	POSTHORN_TEST_KILLS=100 go test -timeout 0 -count 1 -run 'Survives?(Its|Their)Process|Killed$$' ./archive ./internal/consume ./internal/importer ./internal/project ./internal/relay ./internal/work
+
+schedules: ## searches interleavings of statements for one that breaks a promise, FOR=10m or FOR=8h; ARGS="-scenario late -n 500"
+	@scripts/deps
+	@go run ./internal/schedules $(or $(ARGS),-for $(FOR))
 
 bench: ## compares Posthorn with Postgres and other systems; writes docs/performance.md and its charts; ARGS=-quick only prints
 	@scripts/deps bench

@@ -4,6 +4,7 @@
 //
 //	go run ./internal/mutants                 all mutants; continues an interrupted run
 //	go run ./internal/mutants -only settle    those whose name or file contains settle
+//	go run ./internal/mutants -scenarios      those that name scenarios, without tests: takes seconds for each
 //
 // The mutants are listed in the text files of this directory:
 //
@@ -15,7 +16,8 @@
 //	- verbatim, each line after a minus sign and a space
 //	+ the replacement; without it, the text is left out
 //
-// "tests" may be repeated for several packages. A mutant that no test notices has a
+// "tests" may be repeated for several packages. A line "scenarios: late order" names scenarios
+// of internal/schedule, which are searched before the tests run. A mutant that no test notices has a
 // line "survives" with the reason. Functions of SQL whose test uses another server have a
 // line "compiled".
 //
@@ -42,26 +44,37 @@ import (
 func main() {
 	only := flag.String("only", "", "only the mutants whose name or file contains this")
 	verbose := flag.Bool("v", false, "print the output of the tests")
+	searchOnly := flag.Bool("scenarios", false, "only the mutants that name scenarios, and no tests")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *only, *verbose); err != nil {
+	all, err := load(*only)
+	if err == nil && *searchOnly {
+		err = searchAll(ctx, all, *verbose)
+	} else if err == nil {
+		err = run(ctx, all, *verbose)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, only string, verbose bool) error {
+// load reads the mutants whose name or file contains a text, and checks all.
+func load(only string) ([]mutant, error) {
 	all, err := loadMutants(data)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if problems := checkAll(".", all); len(problems) > 0 {
-		return errors.Join(problems...)
+		return nil, errors.Join(problems...)
 	}
-	selected := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool {
+	return slices.DeleteFunc(all, func(m mutant) bool {
 		return !strings.Contains(m.name, only) && !strings.Contains(m.file, only)
-	})
+	}), nil
+}
+
+func run(ctx context.Context, selected []mutant, verbose bool) error {
 	results, err := openResults(ctx)
 	if err != nil {
 		return err

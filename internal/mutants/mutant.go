@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/posthorn/posthorn/internal/schedule/scenarios"
 )
 
 //go:embed *.txt
@@ -25,6 +27,7 @@ type mutant struct {
 	replacement string
 	promise     string
 	tests       []testName // those that ought to notice the change
+	scenarios   []string   // of internal/schedule, which ought to notice it, too
 	survives    string     // why no test notices it; mostly empty
 	compiled    string     // why functions of SQL are compiled and not applied; mostly empty
 }
@@ -95,6 +98,8 @@ func (m *mutant) take(line string) bool {
 		m.survives = value
 	case "compiled:":
 		m.compiled = value
+	case "scenarios:":
+		m.scenarios = strings.Fields(value)
 	case "tests:":
 		names := strings.Fields(value)
 		for _, name := range names[min(1, len(names)):] {
@@ -120,8 +125,13 @@ func (m mutant) mutate(root string) (string, error) {
 
 // check returns the first error in a mutant: a file, text or test that does not exist.
 func (m mutant) check(root string) error {
-	if m.promise == "" || len(m.tests) == 0 && m.survives == "" {
+	if m.promise == "" || len(m.tests)+len(m.scenarios) == 0 && m.survives == "" {
 		return fmt.Errorf("%s: %s: promise or tests are missing", m.place, m.name)
+	}
+	for _, name := range m.scenarios {
+		if scenarios.Named(name) == nil || !m.isSQL() {
+			return fmt.Errorf("%s: %s: there is no scenario %s, or it uses no functions of the file", m.place, m.name, name)
+		}
 	}
 	if m.text == m.replacement {
 		return fmt.Errorf("%s: %s changes nothing", m.place, m.name)
@@ -177,9 +187,11 @@ func (t testName) exists(root string) (bool, error) {
 
 // isApplied reports whether the file has functions of SQL, which are applied to a
 // database. Other files are compiled.
-func (m mutant) isApplied() bool {
+func (m mutant) isApplied() bool { return m.isSQL() && m.compiled == "" }
+
+func (m mutant) isSQL() bool {
 	matched, _ := path.Match("schema/functions/*/*.sql", m.file)
-	return matched && m.compiled == ""
+	return matched
 }
 
 // packages returns the packages of the tests, sorted.

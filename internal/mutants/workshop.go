@@ -26,8 +26,9 @@ const (
 	baseline = 10 * time.Minute // for all tests together, without a mutant
 )
 
-// workshop has a Postgres server, and the compiled tests of each package.
+// workshop has a Postgres server, the compiled tests of each package, and a searcher.
 type workshop struct {
+	searcher *searcher
 	dir      *testdir.Dir
 	server   *server
 	programs map[string]string // by package
@@ -40,7 +41,10 @@ func newWorkshop(ctx context.Context, verbose bool) (*workshop, error) {
 		return nil, err
 	}
 	w := &workshop{dir: dir, programs: map[string]string{}, verbose: verbose}
-	if w.server, err = startServer(ctx, dir); err != nil {
+	if w.server, err = startServer(ctx, dir); err == nil {
+		w.searcher, err = newSearcher(ctx)
+	}
+	if err != nil {
 		w.close()
 		return nil, err
 	}
@@ -48,7 +52,12 @@ func newWorkshop(ctx context.Context, verbose bool) (*workshop, error) {
 }
 
 // close stops the server and removes the directory.
-func (w *workshop) close() { _ = w.dir.Remove() }
+func (w *workshop) close() {
+	if w.searcher != nil {
+		w.searcher.close()
+	}
+	_ = w.dir.Remove()
+}
 
 // tryAll tries the mutants one after another, after it has seen that the tests pass
 // without any.
@@ -99,12 +108,16 @@ func (w *workshop) checkBaseline(ctx context.Context, tests []testName, pkg stri
 	return nil
 }
 
-// try runs the tests of a mutant until one fails: first with the sizes of make test, then
-// with those of make test-all, which do all that the others do.
+// try searches the scenarios of a mutant, and runs its tests, until one notices it: the tests
+// first with the sizes of make test, then with those of make test-all, which do all that the
+// others do.
 func (w *workshop) try(ctx context.Context, m mutant) result {
 	text, err := m.mutate(".")
 	if err != nil {
 		return result{Error: err.Error()}
+	}
+	if r, err := w.searcher.search(ctx, m, text); err != nil || r.First != nil || len(m.tests) == 0 {
+		return searched(r, err)
 	}
 	overlay := ""
 	if m.isApplied() {

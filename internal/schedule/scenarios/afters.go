@@ -1,0 +1,79 @@
+package scenarios
+
+import (
+	"time"
+
+	"github.com/posthorn/posthorn/internal/schedule"
+	"github.com/posthorn/posthorn/internal/schedule/promise"
+)
+
+// Jobs after others.
+var afters = []*schedule.Scenario{
+	{
+		Name: "after", Promises: []int{9, 14}, Model: promise.New(promise.Rules{}),
+		Setup: []step{enqueue("A", "")}, Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("W1", begin, claimJobs("w1", 1), complete("w1"), commit),
+			run("E", begin, enqueue("B", "", "A"), commit),
+			run("W2", claimJobs("w2", 1), complete("w2"), claimJobs("w2", 1), complete("w2")),
+		},
+	},
+	{
+		Name: "after-two", Promises: []int{14}, Model: promise.New(promise.Rules{}),
+		Setup: []step{enqueue("A", ", priority => 1"), enqueue("B", "")}, Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("W1", claimJobs("w1", 1), begin, complete("w1"), commit),
+			run("W2", claimJobs("w2", 1), begin, complete("w2"), commit),
+			run("E", begin, enqueue("C", "", "A", "B"), commit),
+			run("W3", claimJobs("w3", 1), complete("w3")),
+		},
+	},
+	{
+		Name: "after-batch", Promises: []int{14}, Model: promise.New(promise.Rules{}),
+		Setup: []step{enqueue("A", ""), enqueue("B", ""), enqueue("C", "", "A", "B")}, Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("W1", begin, claimJobs("w1", 1), completeAll("w1"), commit),
+			run("W2", claimJobs("w2", 2), completeAll("w2")),
+			run("E", begin, enqueue("D", "", "A", "C"), commit),
+			run("T", wait(301*time.Second)),
+		},
+	},
+	{
+		Name: "after-isolation", Promises: []int{14}, Model: promise.New(promise.Rules{}),
+		Setup: []step{enqueue("A", "")}, Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("W1", claimJobs("w1", 1), repeat, sql("select 1"), complete("w1"), commit),
+			run("E", enqueue("B", "", "A")),
+			run("F", serial, enqueue("C", "", "A"), commit),
+			run("W2", claimJobs("w2", 1), complete("w2")),
+		},
+	},
+	{
+		Name: "after-slow", Promises: []int{14}, Model: promise.New(promise.Rules{}), Slow: true,
+		Setup: []step{enqueue("A", ""), enqueue("B", "")}, Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("W1", begin, claimJobs("w1", 1), complete("w1"), commit, claimJobs("w1", 1), complete("w1")),
+			run("E", begin, enqueue("C", "", "A"), commit, enqueue("D", "", "B")),
+			run("W2", claimJobs("w2", 1), complete("w2")),
+		},
+	},
+	{
+		// With the first job of all: no job has ever waited for another.
+		Name: "after-first", Promises: []int{14}, Model: promise.New(promise.Rules{}), Fresh: true,
+		Setup: []step{enqueue("A", "")}, Drain: drainJobs, Finally: emptyQueue,
+		Sessions: []session{
+			run("W1", claimJobs("w1", 1), begin, complete("w1"), commit),
+			run("E", begin, enqueue("B", "", "A"), commit),
+			run("W2", claimJobs("w2", 1), complete("w2")),
+		},
+	},
+	{
+		Name: "after-delete", Promises: []int{14}, Model: promise.New(promise.Rules{Lossy: true}),
+		Setup: []step{enqueue("A", "")}, Drain: append([]step{sql("select posthorn.settle_endings()")}, drainJobs...), Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("E", begin, enqueue("B", "", "A"), commit),
+			run("W1", claimJobs("w1", 1), complete("w1")),
+			run("D", begin, deleteJob("A"), commit),
+		},
+	},
+}

@@ -1,0 +1,49 @@
+package scenarios
+
+import (
+	"time"
+
+	"github.com/posthorn/posthorn/internal/schedule"
+	"github.com/posthorn/posthorn/internal/schedule/promise"
+)
+
+func publishTo(label string) step {
+	return step{Op: promise.Publish{Label: label}, SQL: "select posthorn.publish_to('{ns}', 'g', 's1', '" + label + "')"}
+}
+
+// Groups with subscriptions that come, go and change their names.
+var subscriptions = []*schedule.Scenario{
+	{
+		Name: "subscribe", Promises: []int{2, 3}, Model: promise.New(promise.Rules{}),
+		Setup: group("{}", sql(`select posthorn.subscribe('{ns}', 'g', 's1', '{"type": ["a1", "b1", "b2"]}')`)),
+		Drain: drainGroup, Finally: emptyGroup, Tidy: dropGroup,
+		Sessions: []session{
+			run("A", begin, publish("a1", ""), commit),
+			run("B", publish("b1", ""), publish("b2", "")),
+			run("U", begin, sql(`select posthorn.subscribe('{ns}', 'g', 's2', '{"type": ["a1", "c1"]}')`), commit, sql("select posthorn.unsubscribe('{ns}', 'g', 's2')")),
+			run("W1", claim("w1", 10), settle, claim("w1", 10), settle),
+		},
+	},
+	{
+		Name: "publish-to", Promises: []int{1, 2}, Model: promise.New(promise.Rules{}),
+		Setup: group("{}", sql(`select posthorn.subscribe('{ns}', 'g', 's1', '{"type": ["a1", "b1"]}')`)),
+		Drain: drainGroup, Finally: emptyGroup, Tidy: dropGroup,
+		Sessions: []session{
+			run("A", begin, publishTo("a1"), commit),
+			run("B", begin, publishTo("b1"), rollback, publish("b1", "")),
+			run("W1", claim("w1", 10), settle),
+			run("W2", claim("w2", 1), fail, wait(2*time.Second), claim("w2", 10), settle),
+		},
+	},
+	{
+		Name: "rename", Promises: []int{2}, Model: promise.New(promise.Rules{}),
+		Setup: group("{}", sql(`select posthorn.subscribe('{ns}', 'g', 's1', '{"type": ["a1", "b1"]}')`), publish("b1", "")),
+		Drain: drainGroup, Finally: emptyGroup, Tidy: dropGroup,
+		Sessions: []session{
+			run("A", begin, publish("a1", ""), commit),
+			run("U", begin, sql(`select posthorn.subscribe('{ns}', 'g', 's2', '{"type": ["a1", "b1"]}', array['s1'])`), commit),
+			run("W1", claim("w1", 10), fail, wait(2*time.Second), claim("w1", 10), settle),
+			run("W2", claim("w2", 1), settle),
+		},
+	},
+}

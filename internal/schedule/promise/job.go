@@ -19,6 +19,7 @@ type job struct {
 	attempts  []*attempt
 	completed int // the step of its completion
 	cancelled bool
+	reset     bool
 	deleted   bool
 	failed    bool // for good
 	steps     []string
@@ -116,7 +117,8 @@ func (m *Model) taken(c *schedule.Call, j *job, a *attempt) {
 		m.fail(jobs, "%s was handed job %s, which has ended", c.Session, j.label)
 	}
 	for _, first := range j.after {
-		if first.completed == 0 && !first.deleted {
+		given := first.deleted || first.cancelled && j.reset // a job that is retried waits for neither
+		if first.completed == 0 && !given {
 			m.fail(precedence, "%s was handed job %s before %s was completed", c.Session, j.label, first.label)
 		}
 	}
@@ -221,6 +223,7 @@ func (h Change) ended(m *Model, c *schedule.Call) {
 			a.ended = true
 		}
 		j.cancelled = h.How == "cancel" || j.cancelled && h.How != "reset"
+		j.reset = j.reset || h.How == "reset"
 		j.deleted = j.deleted || h.How == "delete"
 	}, nil)
 }

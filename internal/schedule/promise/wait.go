@@ -43,5 +43,10 @@ func (m *Model) came(c *schedule.Call, w Await, id int64) {
 	if e.label != w.Type || e.key != w.Key {
 		m.fail(waits, "a job was given event %s, for which it did not wait", e.label)
 	}
+	for _, other := range m.events {
+		if other.label == w.Type && other.key == w.Key && before(other, e) {
+			m.fail(waits, "a job was given event %d, though event %d came before", id, other.id)
+		}
+	}
 	c.Vars["came"] = fmt.Sprint(id)
 }

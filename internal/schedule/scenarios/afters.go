@@ -7,6 +7,15 @@ import (
 	"github.com/posthorn/posthorn/internal/schedule/promise"
 )
 
+// drainEndings is a drain with the upkeep of jobs that wait for others. Upkeep comes first: a
+// claim puts off what upkeep alone does.
+var drainEndings = append([]step{sql("select posthorn.settle_endings()")}, drainJobs...)
+
+// cancelAll cancels a job and those after it.
+func cancelAll(label, how string) step {
+	return step{Op: promise.Change{Label: label, How: "cancel"}, SQL: "select posthorn.cancel_job({job_" + label + "}, jobs_after => '" + how + "')"}
+}
+
 // Jobs after others.
 var afters = []*schedule.Scenario{
 	{
@@ -68,8 +77,19 @@ var afters = []*schedule.Scenario{
 		},
 	},
 	{
+		Name: "after-cancel", Promises: []int{9, 14}, Model: promise.New(promise.Rules{Lossy: true}),
+		Setup: []step{enqueue("A", "")}, Drain: drainEndings, Finally: emptyQueue, Tidy: dropJobs,
+		Found: []string{"E X X E"},
+		Sessions: []session{
+			run("X", begin, cancelAll("A", "cancel"), commit),
+			run("E", begin, enqueue("B", "", "A"), commit),
+			run("W1", claimJobs("w1", 1), complete("w1")),
+			run("D", begin, deleteJob("A"), rollback),
+		},
+	},
+	{
 		Name: "after-delete", Promises: []int{14}, Model: promise.New(promise.Rules{Lossy: true}),
-		Setup: []step{enqueue("A", "")}, Drain: append([]step{sql("select posthorn.settle_endings()")}, drainJobs...), Finally: emptyQueue, Tidy: dropJobs,
+		Setup: []step{enqueue("A", "")}, Drain: drainEndings, Finally: emptyQueue, Tidy: dropJobs,
 		Sessions: []session{
 			run("E", begin, enqueue("B", "", "A"), commit),
 			run("W1", claimJobs("w1", 1), complete("w1")),

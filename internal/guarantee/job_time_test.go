@@ -22,24 +22,31 @@ func TestResetForgetsSilence(t *testing.T) {
 	equal(t, "taken after one more silence", s.claimJobs("w", "{x}", 1), []int64{id})
 }
 
-// A hint where to look for jobs runs out: then jobs before that place are found.
-func TestHintWhereJobsAreRunsOut(t *testing.T) {
+// Where dead rows pile up, looks for jobs begin behind them. A job of a higher priority is found at once all the same. A
+// job that comes back to a place before is found when upkeep has looked there.
+func TestJobsBeforeAPlaceAreFound(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	for _, way := range [][2]string{{"{x}", "null"}, {"{x,y}", "null"}, {"{x}", "'k'"}} { // one tag, several, and fair keys
 		tags, fairKey := way[0], "fair_key => "+way[1]
-		later := s.job("{x}", fairKey)
-		s.exec("delete from posthorn.job_hints")
-		s.exec(`insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, until)
-			select namespace_id, tag, rank, turn, job, clock_timestamp() + interval '1 hour' from posthorn.ready_jobs`)
+		first, later := s.job("{x}", fairKey), s.job("{x}", fairKey)
+		s.exec(`insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, dead, until)
+			select namespace_id, tag, rank, turn, job, 1000000000, clock_timestamp() + interval '1 hour' from posthorn.ready_jobs where job = $1`, later)
 		urgent := s.job("{x}", "priority => 9", fairKey)
-		s.exec("begin")
-		equal(t, "while there is a hint", s.claimJobs("w", tags, 1), []int64{later})
-		s.exec("rollback")
-		s.exec("update posthorn.job_hints set until = clock_timestamp()")
 		equal(t, "first", s.claimJobs("w", tags, 1), []int64{urgent})
-		equal(t, "second", s.claimJobs("w", tags, 1), []int64{later})
+		s.exec("begin")
+		equal(t, "while there is a place", s.claimJobs("w", tags, 2), []int64{later})
+		s.exec("rollback")
+		s.lookBeforePlaces()
+		equal(t, "when upkeep has looked", s.claimJobs("w", tags, 2), []int64{first, later})
 	}
+}
+
+// lookBeforePlaces lets upkeep look for rows before all places.
+func (s *session) lookBeforePlaces() {
+	s.t.Helper()
+	s.exec("select setval('posthorn.look_again_from', 1)")
+	s.exec("select posthorn.tend_part('look_again')")
 }
 
 // Jobs come when they are due although the clock was set back since the session has looked

@@ -162,8 +162,11 @@ create table posthorn.cursors (
   pos bigint not null default 0,       -- last id handed out on the way from base to target
   blind int not null default 0,        -- windows that may be taken without counting their events: ids were dense
   seek_from timestamptz,               -- events published before are passed over, after a seek to a time
-  looked_at timestamptz,               -- when expired leases and all due retries were last looked for
-  retries_from timestamptz,            -- see posthorn.retries_from
+  looked_at timestamptz,               -- when expired leases and due retries were last looked for
+  leases_from timestamptz,             -- no lease in flight had an earlier deadline then
+  retries_from timestamptz,            -- and no retry was due before
+  waiting_from bigint,                 -- no lease that waits for its first attempt has a lower id
+  dead int,                            -- entries of indexes before these places, see looks_back; null: few
   primary key (group_id, n)
 );
 comment on table posthorn.cursors is 'How far each group has read. A ledger: the row with the highest n holds.';
@@ -217,6 +220,25 @@ comment on table posthorn.retries is 'Events that failed and will be handed out 
 create index retries_due on posthorn.retries (group_id, due_at) where lease_id is null and slot is null;
 create index retries_slot on posthorn.retries (group_id, slot, event_id) where slot is not null;
 create index retries_lease on posthorn.retries (lease_id) where lease_id is not null;
+
+-- A ledger, as cursors is. A slot that has retries has a row.
+create table posthorn.slot_places (
+  group_id int not null,
+  slot bigint not null,
+  n bigint generated always as identity,
+  event_id bigint not null             -- no retry of the slot has a lower one
+);
+comment on table posthorn.slot_places is 'Where the retries of each slot begin: behind those that are done. The row with the highest n holds.';
+create index slot_places_newest on posthorn.slot_places (group_id, slot, n desc);
+
+create function posthorn.note_blocked_slots() returns trigger language plpgsql as 'begin return null; end'; -- slot_places.sql has the bodies
+create function posthorn.note_freed_slots() returns trigger language plpgsql as 'begin return null; end';
+create trigger note_blocked_slots after insert on posthorn.retries
+referencing new table as fresh for each statement execute function posthorn.note_blocked_slots();
+create trigger note_changed_slots after update on posthorn.retries
+referencing new table as fresh for each statement execute function posthorn.note_blocked_slots();
+create trigger note_freed_slots after delete on posthorn.retries
+referencing old table as gone for each statement execute function posthorn.note_freed_slots();
 
 -- Without the parts by which errors of one cause differ: quoted texts, ids and numbers. Never empty, so that a filter can
 -- name it, and short, so that an index can hold it.

@@ -74,6 +74,14 @@ create type posthorn.job_claim as (
 );
 comment on type posthorn.job_claim is 'What a claim of jobs asks for.';
 
+create type posthorn.ready_range as (
+  rank int,                            -- where it begins
+  turn timestamptz,
+  job bigint,
+  last_rank int
+);
+comment on type posthorn.ready_range is 'A part of ready_jobs, under one tag, in which claims look.';
+
 create type posthorn.job_turn as (
   job bigint,
   tag text,
@@ -130,6 +138,8 @@ create sequence posthorn.expire_jobs_from;
 comment on sequence posthorn.expire_jobs_from is
   'The time at which sessions look again for leases of jobs that have passed, in milliseconds.';
 
+create sequence posthorn.look_again_from;
+comment on sequence posthorn.look_again_from is 'The time at which upkeep looks again before the places where looks begin, in milliseconds.';
 create sequence posthorn.wake_jobs_from;
 comment on sequence posthorn.wake_jobs_from is 'The time at which sessions look again for events that jobs wait for, in milliseconds.';
 create sequence posthorn.job_endings_from;
@@ -457,6 +467,7 @@ create table posthorn.job_starts (
 comment on table posthorn.job_starts is 'How many jobs were taken and when, of tags with a limit per period.';
 create index job_starts_at on posthorn.job_starts (namespace_id, tag, at);
 
+-- A ledger, as cursors is.
 create unlogged table posthorn.job_hints (
   n bigint generated always as identity,
   namespace_id int not null,
@@ -464,10 +475,11 @@ create unlogged table posthorn.job_hints (
   rank int not null,
   turn timestamptz not null,
   job bigint not null,
-  until timestamptz not null,          -- when to look from the beginning again
-  primary key (namespace_id, tag, n)
+  dead int not null,                   -- entries of the index before the place
+  until timestamptz not null           -- before then, no look is made from the beginning
 );
-comment on table posthorn.job_hints is 'Where looking for jobs found one when looking from the beginning had become slow.';
+comment on table posthorn.job_hints is 'Where looks for jobs of a tag and rank begin: behind dead rows. The row with the highest n holds.';
+create index job_hints_newest on posthorn.job_hints (namespace_id, tag, rank, n desc);
 
 create table posthorn.fair_clocks (
   n bigint generated always as identity,

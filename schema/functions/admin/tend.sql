@@ -21,7 +21,7 @@ comment on function posthorn.tend() is
 -- tick comes first: it does nothing in a transaction that has written.
 create or replace function posthorn.upkeep_parts()
 returns text[] language sql immutable
-return array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'settle_endings', 'wake_jobs', 'catch_up', 'expire_subscriptions', 'sample', 'merge_streams', 'sweep', 'maintain_events_table_if_due'];
+return array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'settle_endings', 'wake_jobs', 'look_again', 'catch_up', 'expire_subscriptions', 'sample', 'merge_streams', 'sweep', 'maintain_events_table_if_due'];
 comment on function posthorn.upkeep_parts() is 'consumer: The parts of tend, in their order.';
 
 -- Each part takes a lock that others skip.
@@ -52,6 +52,7 @@ begin
       when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
       when 'wake_jobs' then return jsonb_build_object(part, posthorn.wake_jobs_if_due());
       when 'settle_endings' then n := posthorn.settle_endings();
+      when 'look_again' then n := posthorn.look_again();
       when 'catch_up' then n := posthorn.catch_up();
       when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
       when 'sample' then n := posthorn.sample();
@@ -192,7 +193,7 @@ begin
   where k.ctid = any (array(
     select x.ctid from posthorn.imported_ids x where x.at <= today - interval '1 day' order by x.at limit 10000));
   get diagnostics n = row_count;
-  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_audit() + posthorn.sweep_discarded() + posthorn.sweep_former_names() + posthorn.maintain_webhook_attempts();
+  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_audit() + posthorn.sweep_discarded() + posthorn.sweep_slot_places() + posthorn.sweep_former_names() + posthorn.maintain_webhook_attempts();
 end $$;
 
 -- Refuses to read snapshots that come from another cluster.

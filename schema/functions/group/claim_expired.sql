@@ -1,7 +1,7 @@
--- Takes over a lease whose deadline has passed. Without an id: it was split. A batch that has outlived two workers is
+-- Takes over a lease whose deadline has passed, from a time on. Without an id: it was split. A batch that has outlived two workers is
 -- split into single events, so that the event that kills workers is found.
 create or replace function posthorn.claim_expired(
-  g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
+  g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid, passed_from timestamptz
 ) returns posthorn.leases language plpgsql as $$
 declare
   l posthorn.leases;
@@ -10,7 +10,7 @@ declare
 begin
   loop
     select x.* into l from posthorn.leases x
-    where x.group_id = g.id and x.until <= at
+    where x.group_id = g.id and x.until between passed_from and at
     order by x.until limit 1 for update skip locked;
     if not found then
       return null;

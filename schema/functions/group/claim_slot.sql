@@ -12,7 +12,7 @@ begin
   taken := posthorn.claim_blocked(g, node, max_events, at, until, token);
   for i in 1..4 loop
     exit when taken.id is not null;
-    taken := posthorn.claim_waiting(g, node, max_events, until, token);
+    taken := posthorn.claim_waiting(g, c, node, max_events, until, token);
     exit when taken.id is not null;
     before := c;
     r := posthorn.cut(g, c, sight, clock_low);
@@ -21,77 +21,42 @@ begin
   end loop;
 end $$;
 
--- Leases the failed events at the head of a blocked slot, in order, as far as they are due. While a transaction holds
--- its snapshot, retries that are done stay in the index, so that a search passes over those of each slot. So it begins
--- at a random slot and ends at the first that is due. A search that finds none passes over all: see has_searched_slots.
+-- Leases the failed events at the head of a blocked slot, in order, as far as they are due. The search begins at a
+-- random slot and ends at the first that is due.
 create or replace function posthorn.claim_blocked(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
 ) returns posthorn.leases language plpgsql as $$
 declare
-  began constant timestamptz := clock_timestamp();
-  entries constant bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass), 0);
   last_slot bigint;
   head posthorn.retries;
 begin
-  if posthorn.has_searched_slots(g.id, at) then
+  select p.slot into last_slot from posthorn.slot_places p where p.group_id = g.id order by p.slot desc limit 1;
+  if last_slot is null then
     return null;
   end if;
-  select r.slot into last_slot from posthorn.retries r where r.group_id = g.id and r.slot is not null order by r.slot desc limit 1;
-  if last_slot is not null then
-    head := posthorn.due_slot(g.id, (random() * last_slot)::bigint, at);
-    if head.slot is null then
-      head := posthorn.due_slot(g.id, 0, at);
-    end if;
+  head := posthorn.due_slot(g.id, (random() * last_slot)::bigint, at);
+  if head.slot is null then
+    head := posthorn.due_slot(g.id, 0, at);
   end if;
   if head.slot is null then
-    perform posthorn.note_search_of_slots(g.id, at, began, entries);
     return null;
   end if;
   return posthorn.lease_retries(g,
     case when head.alone then array[head.event_id] else array(
       select distinct r.event_id
       from posthorn.retries r
-      where r.group_id = g.id and r.slot = head.slot and not r.alone
+      where r.group_id = g.id and r.slot = head.slot and r.event_id >= head.event_id and not r.alone
         and r.event_id < coalesce((select min(x.event_id) from posthorn.retries x
-          where x.group_id = g.id and x.slot = head.slot and (x.due_at > at or x.alone)), 9223372036854775807)
+          where x.group_id = g.id and x.slot = head.slot and x.event_id >= head.event_id and (x.due_at > at or x.alone)), 9223372036854775807)
       order by r.event_id limit max_events) end,
     head.slot, node, at, until, token);
 end $$;
 
--- Whether a search for failed events of an ordered group is left out, since the last one took long and found none.
--- After a search of slots that was long and found nothing, the session searches again after fifty times as long.
-create or replace function posthorn.has_searched_slots(group_id int, at timestamptz)
-returns boolean language plpgsql stable as $$
-declare
-  until constant timestamptz := to_timestamp(nullif(current_setting('posthorn.blocked_until_' || group_id, true), '')::float8);
-begin
-  return coalesce(at between until - interval '10 seconds' and until, false);
-end $$;
-
--- Notes a search for failed events of an ordered group that found none.
-create or replace function posthorn.note_search_of_slots(group_id int, at timestamptz, began timestamptz, entries bigint)
-returns void language plpgsql as $$
-begin
-  if pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass) > entries + 5000 then
-    perform set_config('posthorn.blocked_until_' || group_id,
-      extract(epoch from at + least(50 * (clock_timestamp() - began), interval '10 seconds'))::text, false);
-  end if;
-end $$;
-
 -- Whether an ordered group has failed events.
-create or replace function posthorn.has_blocked_slots(group_no int, at timestamptz)
-returns boolean language plpgsql as $$
-declare
-  began constant timestamptz := clock_timestamp();
-  entries constant bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass), 0);
+create or replace function posthorn.has_blocked_slots(group_no int)
+returns boolean language plpgsql stable as $$
 begin
-  if posthorn.has_searched_slots(group_no, at) then
-    return false;
-  elsif exists (select from posthorn.retries r where r.group_id = group_no and r.slot is not null) then
-    return true;
-  end if;
-  perform posthorn.note_search_of_slots(group_no, at, began, entries);
-  return false;
+  return exists (select from posthorn.heads_of_slots(group_no, 0, 9223372036854775807));
 end $$;
 
 -- The failed event at the head of the first slot from a number on that is due and has no lease in flight.
@@ -99,21 +64,12 @@ create or replace function posthorn.due_slot(group_no int, from_slot bigint, at 
 returns posthorn.retries language plpgsql stable as $$
 begin
   return (
-    with recursive s (slot, head) as ( -- each slot is found from the one before: a slot may have many retries
-      (select r.slot, r.event_id from posthorn.retries r
-       where r.group_id = group_no and r.slot >= from_slot order by r.slot, r.event_id limit 1)
-      union all
-      select n.slot, n.event_id
-      from s cross join lateral (
-        select r.slot, r.event_id from posthorn.retries r
-        where r.group_id = group_no and r.slot > s.slot order by r.slot, r.event_id limit 1) n
-    )
     select h
-    from s
+    from posthorn.heads_of_slots(group_no, from_slot, 9223372036854775807) s
     cross join lateral (
       select r.*
       from posthorn.retries r
-      where r.group_id = group_no and r.slot = s.slot and r.event_id = s.head
+      where r.group_id = group_no and r.slot = s.slot and r.event_id = s.event_id
       order by r.due_at desc limit 1
     ) h
     where h.due_at <= at
@@ -124,26 +80,30 @@ end $$;
 -- Leases the head of a slot that is free. First the rest of a lease that was taken over, then the leases in the order
 -- in which they were cut. The search begins at a random slot, so that each slot gets its turn, and ends at the first
 -- free one.
-create or replace function posthorn.claim_waiting(g posthorn.groups, worker text, max_events int, deadline timestamptz, claim_token uuid)
-returns posthorn.leases language plpgsql as $$
+create or replace function posthorn.claim_waiting(
+  g posthorn.groups, c posthorn.cursors, worker text, max_events int, deadline timestamptz, claim_token uuid
+) returns posthorn.leases language plpgsql as $$
 declare
   last_slot bigint;
   free_slot bigint;
   l posthorn.leases;
 begin
-  select max(x.slot) into last_slot from posthorn.leases x where x.group_id = g.id and x.until is null;
+  if posthorn.knows_waiting(g, c) then
+    last_slot := posthorn.last_slot(g);
+  else
+    select max(x.slot) into last_slot from posthorn.leases x where x.group_id = g.id and x.until is null;
+  end if;
   if last_slot is null then
     return null;
   end if;
-  free_slot := posthorn.free_slot(g.id, (random() * last_slot)::bigint);
+  free_slot := posthorn.free_slot(g, c, (random() * last_slot)::bigint);
   if free_slot is null then
-    free_slot := posthorn.free_slot(g.id, 0);
+    free_slot := posthorn.free_slot(g, c, 0);
   end if;
   if free_slot is null then
     return null;
   end if;
-  select x.* into l from posthorn.leases x
-  where x.group_id = g.id and x.slot = free_slot and x.until is null order by x.attempt desc, x.id limit 1;
+  select x.* into l from posthorn.waiting_leases(g.id, free_slot, free_slot, case when posthorn.knows_waiting(g, c) then c.waiting_from end) x limit 1;
   if l.attempt = 0 and cardinality(l.ids) < max_events then
     l.ids := array(select i from unnest(l.ids || posthorn.join_waiting(l, max_events - cardinality(l.ids))) i order by i);
   end if;
@@ -193,29 +153,92 @@ end $$;
 
 -- The first slot from a number on that has waiting events, none in flight and no retry. With offset 0 Postgres looks at
 -- one slot at a time; else it might join and read all retries.
-create or replace function posthorn.free_slot(group_no int, from_slot bigint)
+create or replace function posthorn.free_slot(g posthorn.groups, c posthorn.cursors, from_slot bigint)
 returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
 as $$
 begin
+  if posthorn.knows_waiting(g, c) then
+    return (
+      select s from generate_series(from_slot, posthorn.last_slot(g)) s
+      where case -- in this order, since leases that have ended stay in the index of those in flight
+        when exists (select from posthorn.waiting_leases(g.id, s, s, c.waiting_from)) then
+          not exists (select from posthorn.heads_of_slots(g.id, s, s) offset 0)
+          and not exists (select from posthorn.leases l
+            where l.group_id = g.id and l.slot = s and l.until is not null offset 0) end
+      limit 1);
+  end if;
   return (
     with recursive s (slot) as (
       (select l.slot from posthorn.leases l
-       where l.group_id = group_no and l.until is null and l.slot >= from_slot
+       where l.group_id = g.id and l.until is null and l.slot >= from_slot
        order by l.slot limit 1)
       union all
       select (select l.slot from posthorn.leases l
-        where l.group_id = group_no and l.until is null and l.slot > s.slot
+        where l.group_id = g.id and l.until is null and l.slot > s.slot
         order by l.slot limit 1)
       from s where s.slot is not null
     )
     select s.slot from s
     where s.slot is not null
       and not exists (select from posthorn.leases l
-        where l.group_id = group_no and l.slot = s.slot and l.until is not null offset 0)
-      and (select r.event_id from posthorn.retries r
-        where r.group_id = group_no and r.slot = s.slot order by r.event_id desc limit 1) is null -- those that are done have lower ids
+        where l.group_id = g.id and l.slot = s.slot and l.until is not null offset 0)
+      and not exists (select from posthorn.heads_of_slots(g.id, s.slot, s.slot) offset 0)
     limit 1);
+end $$;
+
+-- The waiting leases of some slots, slot by slot, in the order in which they are handed out. While a transaction holds
+-- its snapshot, leases that were handed out stay in the index, in front of the others of their slot. Only cut makes
+-- leases that wait for their first attempt, under the lock of the group, with rising ids; so there are none before
+-- first_waiting, and searches begin there.
+create or replace function posthorn.waiting_leases(group_no int, first_slot bigint, last_slot bigint, waiting_from bigint)
+returns setof posthorn.leases language sql stable as $$
+  select x.*
+  from generate_series(first_slot, last_slot) s
+  cross join lateral (
+    (select l.* from posthorn.leases l
+     where l.group_id = group_no and l.until is null and l.slot = s and l.attempt > 0 order by l.attempt desc, l.id)
+    union all
+    (select l.* from posthorn.leases l
+     where l.group_id = group_no and l.until is null and l.slot = s and l.attempt = 0 and l.id >= coalesce(waiting_from, 0) order by l.id)) x
+$$;
+
+-- The first lease of an ordered group that waits for its first attempt; if there is none, the id that the next lease
+-- has, or a lower one. It searches each slot from a place of before on.
+create or replace function posthorn.first_waiting(g posthorn.groups, waiting_from bigint)
+returns bigint language plpgsql stable as $$
+begin
+  return coalesce((
+    select min(h.id)
+    from generate_series(0, posthorn.last_slot(g)) s
+    cross join lateral (
+      select l.id from posthorn.leases l
+      where l.group_id = g.id and l.until is null and l.slot = s and l.attempt = 0 and l.id >= coalesce(waiting_from, 0)
+      order by l.id limit 1) h), pg_sequence_last_value('posthorn.leases_id_seq') + 1);
+end $$;
+
+-- Whether searches for waiting leases begin at a place. Without dead rows, a search passes over the slots that have no
+-- lease. The slots of streams have no numbers.
+create or replace function posthorn.knows_waiting(g posthorn.groups, c posthorn.cursors)
+returns boolean language sql stable
+return g.ordering in ('key', 'total') and c.dead is not null and c.waiting_from is not null;
+
+create or replace function posthorn.last_slot(g posthorn.groups)
+returns bigint language sql stable
+return case g.ordering when 'key' then g.slots - 1 else 0 end;
+
+-- Whether an ordered group has so many events in waiting leases, or, for 0, a waiting lease.
+create or replace function posthorn.has_waiting(g posthorn.groups, c posthorn.cursors, events bigint)
+returns boolean language plpgsql stable as $$
+begin
+  if posthorn.knows_waiting(g, c) then
+    return exists (
+        select from posthorn.waiting_leases(g.id, 0, posthorn.last_slot(g), c.waiting_from))
+      and (events = 0 or (select sum(cardinality(x.ids)) from posthorn.waiting_leases(g.id, 0, posthorn.last_slot(g), c.waiting_from) x) >= events);
+  elsif events = 0 then
+    return exists (select from posthorn.leases l where l.group_id = g.id and l.until is null);
+  end if;
+  return (select coalesce(sum(cardinality(x.ids)), 0) from posthorn.leases x where x.group_id = g.id and x.until is null) >= events;
 end $$;
 
 -- The slot of an event in a group's order. Events without a key have no order to keep, so they are spread over the
@@ -237,9 +260,7 @@ declare
   w record;
 begin
   events := 0;
-  if (select coalesce(sum(cardinality(x.ids)), 0) from posthorn.leases x
-      where x.group_id = g.id and x.until is null) >= g.read_ahead
-  then
+  if posthorn.has_waiting(g, c, g.read_ahead) then
     return;
   end if;
   w := posthorn.advance(c, g.namespace_id, posthorn.setting('poll_chunk_size')::int, sight, clock_low);

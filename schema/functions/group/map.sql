@@ -5,6 +5,7 @@
 --   cursors     how far each group has read: a ledger, of which the row with the highest n counts
 --   leases      batches of events: in flight (with a worker and a deadline), given back, or waiting for their turn
 --   retries     events that failed and will be handed out again; also those of publish_to
+--   slot_places where the retries of each slot begin, in ordered groups
 --   stretches   the parts of the log that a group has read: a row for its start, and one for each seek
 --   group_status, oldest_transaction (views)
 --

@@ -84,10 +84,11 @@ begin
           end if;
         end if;
         insert into posthorn.cursors (group_id, n, at, base, base_seq, base_next, base_since,
-          target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at, retries_from)
+          target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at,
+          leases_from, retries_from, waiting_from, dead)
         values (c.group_id, c.n + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
           c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos + take.max_events, c.blind - 1,
-          c.seek_from, c.looked_at, c.retries_from);
+          c.seek_from, c.looked_at, c.leases_from, c.retries_from, c.waiting_from, c.dead);
         insert into posthorn.leases as l (group_id, namespace_id, token, node, until, base, target, lo, hi, since, claimed_at)
         values (c.group_id, home, take.token, take.node, at + take.lease_for, c.base, c.target,
           c.pos, c.pos + take.max_events, posthorn.reads_since(c, null), at)
@@ -148,6 +149,9 @@ declare
   step record;
   began timestamptz;
   looked boolean := false;
+  back boolean;                        -- the look is from the beginning
+  entries bigint;
+  first_until timestamptz;
   retries_due boolean;
   _ text;
 begin
@@ -182,14 +186,29 @@ begin
   end if;
 
   until := at + lease_for;
-  if posthorn.has_looked(c, at) is not true then
+  back := posthorn.looks_back(c, at);
+  if posthorn.has_looked(c, at) is not true or back and c.dead is not null then
     looked := true;
     began := clock_timestamp();
-    taken := posthorn.claim_expired(g, node, max_events, at, until, token);
+    entries := posthorn.entries_of_looks();
+    select min(l.until) into first_until
+    from posthorn.leases l
+    where l.group_id = g.id and l.until between case when back then '-infinity' else posthorn.leases_from(c, at) end and at;
+    if first_until is not null then
+      taken := posthorn.claim_expired(g, node, max_events, at, until, token, first_until);
+    end if;
     c.n := c.n + 1;
     select min(r.due_at) into now.due_from -- once more: claim_expired may have split a lease into retries
-    from posthorn.retries r where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at;
+    from posthorn.retries r
+    where r.group_id = g.id and r.lease_id is null and r.slot is null
+      and r.due_at between case when back then '-infinity' else least(posthorn.retries_from(c, at), first_until) end and at;
+    c.leases_from := least(first_until, at - interval '1 second');
     c.retries_from := least(now.due_from, at - interval '1 second');
+    if g.ordering in ('key', 'total') then
+      c.waiting_from := posthorn.first_waiting(g, case when not back then c.waiting_from end);
+    end if;
+    entries := posthorn.entries_of_looks() - entries;
+    c.dead := posthorn.dead_entries(case when not back then c.dead end, entries);
     -- After one expired lease, also one that was split, there may be more.
     c.looked_at := case when taken.id is null and taken.until is null then at + least(50 * (clock_timestamp() - began), interval '9 seconds') end;
   end if;
@@ -229,18 +248,21 @@ begin
     taken := posthorn.claim_retries(g, node, max_events, at, until, token, now.due_from);
   end if;
   if taken.id is null and not looked then -- idle: look before the second has passed
-    taken := posthorn.claim_expired(g, node, max_events, at, until, token);
-    if taken.id is null and taken.until is not null then -- it has split a lease: the next claim looks from the beginning
+    taken := posthorn.claim_expired(g, node, max_events, at, until, token, posthorn.leases_from(c, at));
+    if taken.id is null and taken.until is not null then -- it has split a lease: the next claim looks for the retries
       c.looked_at := null;
+      c.retries_from := least(c.retries_from, taken.until);
       c.n := c.n + 1;
     end if;
   end if;
 
   if c.n > (now.c).n then
     insert into posthorn.cursors (group_id, n, at, base, base_seq, base_next, base_since,
-      target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at, retries_from)
+      target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at,
+      leases_from, retries_from, waiting_from, dead)
     values (g.id, (now.c).n + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
-      c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at, c.retries_from);
+      c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at,
+      c.leases_from, c.retries_from, c.waiting_from, c.dead);
     if (now.c).n % 1000 = 0 then
       delete from posthorn.cursors x where x.group_id = g.id and x.n between (now.c).n - 2000 and (now.c).n - 100;
     end if;
@@ -248,22 +270,42 @@ begin
   return taken;
 end $$;
 
--- Whether claims have looked for expired leases and all due retries a short while ago. A look that takes long is dear
+-- Whether claims have looked for expired leases and due retries a short while ago. A look that takes long is dear
 -- because of dead rows. looked_at is then in the future, so that looks take a fiftieth of the time at most.
 create or replace function posthorn.has_looked(c posthorn.cursors, at timestamptz)
 returns boolean
 language sql stable -- inlined
 return at between c.looked_at - interval '10 seconds' and c.looked_at + interval '1 second';
 
--- From which time on a claim looks for retries that are due. While a transaction holds its snapshot, retries that are
--- done stay in the index of those that are due, in front of the others. So claims look for retries from the beginning
--- once a second only, and note when the first one was due, or the second before, since another transaction may be about
--- to commit retries that are due already. Until the next look from the beginning, claims look from there. A retry that
--- was due before and is committed later waits for that look.
+-- The entries that this transaction has read of the indexes in which claims look.
+create or replace function posthorn.entries_of_looks()
+returns bigint language sql volatile -- inlined
+return coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_due'::regclass), 0)
+  + coalesce(pg_stat_get_xact_tuples_returned('posthorn.leases_until'::regclass), 0)
+  + coalesce(pg_stat_get_xact_tuples_returned('posthorn.leases_waiting'::regclass), 0);
+
+-- Whether a look for expired leases and due retries is made from the beginning of the indexes (see looks.sql), where
+-- those that are done stay in front of the others while a transaction holds its snapshot. A clock that was set back
+-- makes places wrong.
+create or replace function posthorn.looks_back(c posthorn.cursors, at timestamptz)
+returns boolean
+language sql stable -- inlined
+return c.dead is null or at < c.looked_at - interval '10 seconds'
+  or (at > c.looked_at) is not false and posthorn.is_turn_to_look_back(c.dead, c.group_id || ' ' || c.n, at);
+
+-- From which time on a claim looks for retries that are due: from where the last look found the first one, or the second
+-- before, since another transaction may be about to commit retries that are due already. A retry that was due before and
+-- is committed later waits for a look from the beginning.
 create or replace function posthorn.retries_from(c posthorn.cursors, at timestamptz)
 returns timestamptz
 language sql stable -- inlined
-return case when posthorn.has_looked(c, at) then coalesce(c.retries_from, '-infinity') else '-infinity' end;
+return case when posthorn.has_looked(c, at) or not posthorn.looks_back(c, at) then coalesce(c.retries_from, '-infinity') else '-infinity' end;
+
+-- The same for the deadlines of leases that have passed.
+create or replace function posthorn.leases_from(c posthorn.cursors, at timestamptz)
+returns timestamptz
+language sql stable -- inlined
+return case when not posthorn.looks_back(c, at) then coalesce(c.leases_from, '-infinity') else '-infinity' end;
 
 -- Raises that there is no group with that id.
 create or replace function posthorn.raise_no_group(group_id bigint)
@@ -316,6 +358,7 @@ declare
   seq bigint;
   at timestamptz := posthorn.now();
   since timestamptz := '-infinity';
+  entries bigint;
 begin
   if g.paused then
     return false;
@@ -334,14 +377,13 @@ begin
       where e.namespace_id = g.namespace_id and e.id > c.base_seq and e.created_at >= since))
   then
     return true;
-  elsif exists (select from posthorn.retries r
+  end if;
+  entries := posthorn.entries_of_looks();
+  if exists (select from posthorn.retries r
       where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at between posthorn.retries_from(c, at) and at)
-    or exists (select from posthorn.leases l where l.group_id = g.id and l.until <= at)
-  then
-    return true;
-  elsif g.ordering <> 'none' and (
-    exists (select from posthorn.leases l where l.group_id = g.id and l.until is null)
-    or posthorn.has_blocked_slots(g.id, at))
+    or exists (select from posthorn.leases l where l.group_id = g.id and l.until between posthorn.leases_from(c, at) and at)
+    or g.ordering <> 'none' and (posthorn.has_waiting(g, c, 0) or posthorn.has_blocked_slots(g.id))
+    or posthorn.has_looked(c, at) is not true and posthorn.entries_of_looks() > entries + 600 -- a claim remembers where to look
   then
     return true;
   end if;

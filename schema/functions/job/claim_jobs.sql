@@ -147,11 +147,7 @@ begin
   return posthorn.take_heads(c, turn, false);
 end $$;
 
--- Moves the first jobs of some tags from ready_jobs to running_jobs. While a transaction is held open somewhere, the
--- dead rows of jobs that were taken stay at the head of the index, and every scan passes over them. So where two claims
--- in a row have read thousands of dead entries (the first one clears them away where that is possible), a hint is left
--- where the second found a job. For about fifty times as long as that claim took, the next ones begin there. Jobs
--- before that place wait for as long.
+-- Moves the first jobs of some tags from ready_jobs to running_jobs.
 create or replace function posthorn.take_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
 returns posthorn.picked_jobs language plpgsql as $$
 declare
@@ -162,14 +158,18 @@ declare
   picked posthorn.picked_jobs;
 begin
   if c.fair then
-    select f.places, f.turns into places, turns from posthorn.find_fair_heads(c, in_turn, unlocked) f;
+    select f.places, f.turns into places, turns from posthorn.find_fair_heads(c, in_turn, unlocked, began) f;
   elsif cardinality(c.tags) = 1 then
-    places := posthorn.find_heads(c, c.tags[1], in_turn, unlocked);
+    places := posthorn.find_heads(c, c.tags[1], in_turn, unlocked, began);
     if not in_turn and cardinality(places) < c.max_jobs then
-      places := posthorn.find_heads(c, c.tags[1], true, false);
+      places := posthorn.find_heads(c, c.tags[1], true, false, began);
     end if;
   else
-    places := posthorn.merge_heads(c, in_turn, unlocked);
+    places := posthorn.merge_heads(c, in_turn, unlocked, began);
+  end if;
+  entries := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0) - entries;
+  if entries > 500 + 4 * c.max_jobs then
+    perform posthorn.keep_hints(c, places, began);
   end if;
   if places <> '{}' then
     picked := posthorn.take_places(c, places);
@@ -178,10 +178,6 @@ begin
     end if;
     picked.found := turns;
   end if;
-  entries := pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass) - entries;
-  if entries > 2000 + 4 * c.max_jobs then
-    perform posthorn.keep_hint(c.namespace_id, c.tags, began, entries);
-  end if;
   if unlocked and coalesce(cardinality(picked.jobs), 0) < cardinality(places) then -- others were quicker
     c.max_jobs := c.max_jobs - coalesce(cardinality(picked.jobs), 0);
     picked := posthorn.add_picked(picked, posthorn.take_heads(c, true, false));
@@ -189,23 +185,45 @@ begin
   return picked;
 end $$;
 
+-- The parts of ready_jobs in which a claim looks for jobs of a tag, in order. While a transaction is held open somewhere,
+-- the dead rows of jobs that were taken stay at the head of each priority. So looks begin behind them, at the places that
+-- job_hints has (see looks.sql). Priorities without a place are looked at from the beginning: a job of a higher one is
+-- found at once. All looks of a claim have the same parts.
+create or replace function posthorn.ready_ranges(c posthorn.job_claim, label text, at timestamptz)
+returns posthorn.ready_range[] language plpgsql stable as $$
+begin
+  if not c.hinted then
+    return array[(-2147483648, '-infinity', 0, 2147483647)::posthorn.ready_range];
+  end if;
+  return (
+    with recursive h as (
+      (select x.* from posthorn.job_hints x
+       where x.namespace_id = c.namespace_id and x.tag = label order by x.rank, x.n desc limit 1)
+      union all
+      select n.*
+      from h cross join lateral (
+        select x.* from posthorn.job_hints x
+        where x.namespace_id = c.namespace_id and x.tag = label and x.rank > h.rank order by x.rank, x.n desc limit 1) n
+    ), start (rank, turn, job) as (
+      select -2147483648, timestamptz '-infinity', bigint '0'
+      union all
+      select h.rank, h.turn, h.job from h
+      where h.until > at or not posthorn.is_turn_to_look_back(h.dead, h.n || ' ' || at, at)
+    )
+    select array_agg((s.rank, s.turn, s.job, s.last_rank)::posthorn.ready_range order by s.rank)
+    from (select x.*, coalesce(lead(x.rank) over (order by x.rank) - 1, 2147483647) as last_rank from start x) s);
+end $$;
+
 -- The places in ready_jobs of the first jobs of a tag, locked unless that is not needed. A row whose xmax is 0 was
 -- never locked. Out of turn, all others are skipped: most of them are being taken, and trying to lock a row costs more
 -- than to read it. Each row is locked in the order of the index, and no more than are needed. A place that was not
 -- locked stays that of its row all the same: while the caller's statement runs, no vacuum removes a row that it could
 -- see when it began.
-create or replace function posthorn.find_heads(c posthorn.job_claim, label text, in_turn boolean, unlocked boolean)
+create or replace function posthorn.find_heads(c posthorn.job_claim, label text, in_turn boolean, unlocked boolean, began timestamptz)
 returns tid[] language plpgsql as $$
 declare
-  hint posthorn.job_hints;
+  ranges constant posthorn.ready_range[] := posthorn.ready_ranges(c, label, began);
 begin
-  if c.hinted then
-    select x.* into hint from posthorn.job_hints x
-    where x.namespace_id = c.namespace_id and x.tag = label order by x.n desc limit 1;
-    if hint.until <= clock_timestamp() then
-      hint := null;
-    end if;
-  end if;
   return array(
     select l.place
     from (
@@ -214,11 +232,12 @@ begin
           when h.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = h.ctid for update skip locked)
           else posthorn.lock_ready_job(c.namespace_id, h.rank, h.turn, h.job, h.month)
         end as place
-      from (
+      from unnest(ranges) g
+      cross join lateral (
         select r.ctid, r.rank, r.turn, r.job, r.month, r.plain, r.plain and r.xmax = '0'::xid as free
         from posthorn.ready_jobs r
         where r.namespace_id = c.namespace_id and r.tag = label
-          and (r.rank, r.turn, r.job) >= (coalesce(hint.rank, -2147483648), coalesce(hint.turn, '-infinity'), coalesce(hint.job, 0))
+          and (r.rank, r.turn, r.job) >= (g.rank, g.turn, g.job) and r.rank <= g.last_rank
           and (in_turn or r.xmax = '0'::xid)
         order by r.rank, r.turn, r.job offset 0) h
       offset 0) l
@@ -226,37 +245,37 @@ begin
     limit c.max_jobs);
 end $$;
 
--- The first rows of each of some tags in ready_jobs, from the hints on. It has no settings of its own: so it is a part of
--- the statements that call it.
-create or replace function posthorn.heads_of_tags(ns int, tags text[], most int, in_turn boolean, at timestamptz)
+-- The first rows of each of some tags in ready_jobs. It has no settings of its own: so it is a part of the statements
+-- that call it.
+create or replace function posthorn.heads_of_tags(c posthorn.job_claim, most int, in_turn boolean, at timestamptz)
 returns table (tag text, rank int, turn timestamptz, job bigint, month date, plain boolean, place tid, free boolean) language sql stable as $$
   select t.tag, h.*
-  from unnest(heads_of_tags.tags) t (tag)
-  left join lateral (
-    select x.* from posthorn.job_hints x
-    where x.namespace_id = ns and x.tag = t.tag order by x.n desc limit 1) s on s.until > at
+  from unnest((heads_of_tags.c).tags) t (tag)
   cross join lateral (
-    select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
-    from posthorn.ready_jobs r
-    where r.namespace_id = ns and r.tag = t.tag
-      and (r.rank, r.turn, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.turn, '-infinity'), coalesce(s.job, 0))
-      and (in_turn or r.xmax = '0'::xid)
-    order by r.rank, r.turn, r.job limit most) h
+    select x.*
+    from unnest(posthorn.ready_ranges(heads_of_tags.c, t.tag, at)) g
+    cross join lateral (
+      select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
+      from posthorn.ready_jobs r
+      where r.namespace_id = (heads_of_tags.c).namespace_id and r.tag = t.tag
+        and (r.rank, r.turn, r.job) >= (g.rank, g.turn, g.job) and r.rank <= g.last_rank
+        and (in_turn or r.xmax = '0'::xid)
+      order by r.rank, r.turn, r.job limit most) x
+    limit most) h
 $$;
 
 -- Does the work of find_heads for several tags. The number of rows that it reads of each tag grows while other claims
 -- have locked too many of them.
-create or replace function posthorn.merge_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
+create or replace function posthorn.merge_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean, began timestamptz)
 returns tid[] language plpgsql as $$
 declare
-  began constant timestamptz := clock_timestamp();
   heads int := c.max_jobs + 20;
   places tid[];
   more boolean;
 begin
   loop
     with head as materialized (
-      select h.* from posthorn.heads_of_tags(c.namespace_id, c.tags, heads, in_turn, began) h
+      select h.* from posthorn.heads_of_tags(c, heads, in_turn, began) h
     )
     select array(
       select l.place
@@ -378,34 +397,48 @@ returns void language sql as $$
       where y.namespace_id = free_job_keys.namespace_id and y.unique_key = o.unique_key and y.job = o.id and y.expires_at is null offset 0) x))
 $$;
 
--- Remembers the place of the first job of each tag, after a look that passed over many dead entries. The first slow
--- look only records a hint; the second one makes the next looks use it. A look that began at a hint keeps the time
--- after which looks begin at the head again.
-create or replace function posthorn.keep_hint(namespace_id int, tags text[], began timestamptz, entries bigint)
-returns void language sql as $$
-  insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, until)
-  select keep_hint.namespace_id, t.tag, coalesce(h.rank, s.rank), coalesce(h.turn, s.turn), coalesce(h.job, s.job),
-    case
-      when s.until > keep_hint.began then s.until
-      when s.until > keep_hint.began - interval '10 seconds' then keep_hint.began + least(interval '5 seconds',
-        50 * (clock_timestamp() - keep_hint.began), keep_hint.entries * interval '10 microseconds')
-      else keep_hint.began
-    end
-  from unnest(keep_hint.tags) t (tag)
-  left join lateral (
-    select x.* from posthorn.job_hints x
-    where x.namespace_id = keep_hint.namespace_id and x.tag = t.tag order by x.n desc limit 1) s on true
-  left join lateral (
-    select r.rank, r.turn, r.job
+-- Remembers places after a look that passed over many dead entries: of the priorities of the jobs that it found, and of
+-- those that have a place. It looks once more, since the look before has cleared the entries away where that is possible.
+-- Where no job is left, the place is a moment before now, since others may be about to commit jobs.
+create or replace function posthorn.keep_hints(c posthorn.job_claim, places tid[], began timestamptz)
+returns void language plpgsql as $$
+declare
+  label text;
+  level int;
+  s posthorn.ready_range;
+  was posthorn.job_hints;
+  h record;
+  entries bigint;
+  place timestamptz;
+begin
+  for label, level in
+    select t.tag, k.rank
+    from unnest(c.tags) t (tag)
+    cross join lateral (
+      select r.rank from posthorn.ready_jobs r where r.ctid = any (places)
+      union
+      select x.rank from posthorn.job_hints x where x.namespace_id = c.namespace_id and x.tag = t.tag
+      union
+      select 0) k
+  loop
+    select g.* into s from unnest(posthorn.ready_ranges(c, label, began)) g where g.rank = level;
+    select x.* into was from posthorn.job_hints x
+    where x.namespace_id = c.namespace_id and x.tag = label and x.rank = level order by x.n desc limit 1;
+    entries := posthorn.entries_read('ready_jobs_pkey');
+    select r.turn, r.job into h
     from posthorn.ready_jobs r
-    where r.namespace_id = keep_hint.namespace_id and r.tag = t.tag
-      and (r.rank, r.turn, r.job) >= (
-        coalesce(case when s.until > keep_hint.began then s.rank end, -2147483648),
-        coalesce(case when s.until > keep_hint.began then s.turn end, '-infinity'),
-        coalesce(case when s.until > keep_hint.began then s.job end, 0))
-    order by r.rank, r.turn, r.job limit 1) h on true
-  where h.job is not null or s.job is not null
-$$;
+    where r.namespace_id = c.namespace_id and r.tag = label and r.rank = level
+      and (r.rank, r.turn, r.job) >= (level, coalesce(s.turn, '-infinity'), coalesce(s.job, 0))
+    order by r.rank, r.turn, r.job limit 1;
+    entries := posthorn.entries_read('ready_jobs_pkey') - entries;
+    place := least(c.at, posthorn.fair_clock(c.namespace_id, label, level)) - interval '100 milliseconds';
+    insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, dead, until)
+    select c.namespace_id, label, level, least(h.turn, place), case when h.turn <= place then h.job else 0 end,
+      posthorn.dead_entries(case when s.rank is not null then was.dead end, entries),
+      began + least(interval '5 seconds', 50 * (clock_timestamp() - began))
+    where entries >= 300;
+  end loop;
+end $$;
 
 -- Locks the row of a job's unique key; false if another transaction has locked it. A caller of enqueue that was given
 -- the id of this job holds the row, see keep_job_key.

@@ -132,17 +132,16 @@ end $$;
 -- Does the work of find_heads and merge_heads where a tag has a clock. Turns of several tags cannot be compared: of the tags with jobs of the highest priority each gives one in turn, and chance decides which
 -- tag is the first.
 create or replace function posthorn.find_fair_heads(
-  c posthorn.job_claim, in_turn boolean, unlocked boolean, out places tid[], out turns posthorn.job_turn[]
+  c posthorn.job_claim, in_turn boolean, unlocked boolean, began timestamptz, out places tid[], out turns posthorn.job_turn[]
 ) language plpgsql as $$
 declare
-  began constant timestamptz := clock_timestamp();
   heads int := c.max_jobs + 20;
   more boolean;
 begin
   loop
     with head as materialized (
       select h.*, row_number() over (partition by h.tag, h.rank order by h.turn, h.job) as nth
-      from posthorn.heads_of_tags(c.namespace_id, c.tags, heads, in_turn, began) h
+      from posthorn.heads_of_tags(c, heads, in_turn, began) h
     ), locked as materialized (
       select l.*
       from (

@@ -174,7 +174,6 @@ begin
       select y.ctid as place, row_number() over (partition by y.namespace_id, y.tag, y.rank order by y.turn desc, y.n desc) as nth
       from posthorn.fair_clocks y) x
     where x.nth > 1));
-  delete from posthorn.job_hints h where h.until < clock_timestamp() - interval '1 minute';
   removed := removed + posthorn.forget_job_starts(today);
   perform posthorn.free_lost_places(l.namespace_id, l.tag) from posthorn.limited_tags(false) l
   where posthorn.tag_room(l, today) <= 0 and exists (select from posthorn.lost_places(l.namespace_id, l.tag) offset 0);

@@ -14,7 +14,7 @@
 --   job_keys                      keys under which no second job is enqueued
 --   job_endings                   jobs that may have been completed since others began to wait for them
 --   job_limits, running_tags, job_starts, job_openings       limits of tags, and the jobs that count against them
---   job_hints                     where a look for jobs found one when looking from the beginning had become slow
+--   job_hints                     where claims begin to look for jobs while dead rows lie in front of these
 --   fair_clocks                   how far the turns of fair keys have come, of each tag and priority
 --   jobs, job_log (views)
 --

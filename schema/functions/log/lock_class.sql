@@ -13,4 +13,5 @@ return case thing
   when 'job limit' then 1886350447     -- by the namespace; 0: changes of limits
   when 'import' then 1886350448
   when 'move' then 1886350449          -- 0: the numbers move on
+  when 'slot' then 1886350450          -- by hashtext of the group and the slot
 end;

@@ -92,14 +92,17 @@ begin
   select array_agg(w.id) into look_at_webhooks.owing
   from posthorn.webhooks w
   where w.group_id = look_at_webhooks.group_id and (w.rests_until > at) is not true
-    and (w.ordering = 'key' and exists (
-        select from posthorn.retries r
-        where r.group_id = w.group_id and r.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255))
+    and (w.ordering = 'key' and not posthorn.is_quiet(w.group_id, posthorn.webhook_slot(w.id, 0)) and exists (
+        select from posthorn.heads_of_slots(w.group_id, posthorn.webhook_slot(w.id, 0), posthorn.webhook_slot(w.id, 255)) offset 0)
       or w.name in (
         select n.subscription from n
         where exists (
           select from posthorn.retries r
           where r.group_id = look_at_webhooks.group_id and r.slot is null and r.subscription = n.subscription and r.due_at <= at offset 0)));
+  perform posthorn.make_quiet(w.group_id, posthorn.webhook_slot(w.id, 0))
+  from posthorn.webhooks w
+  where w.group_id = look_at_webhooks.group_id and w.ordering = 'key' and w.id <> all (coalesce(look_at_webhooks.owing, '{}'))
+    and not posthorn.is_quiet(w.group_id, posthorn.webhook_slot(w.id, 0));
 end $$;
 comment on function posthorn.look_at_webhooks(bigint, text, bigint) is
   'admin: For the process that leads: the version of the settings, the webhooks that rest, and those that may be owed an event that is due.';

@@ -150,7 +150,7 @@ comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], in
 -- all windows that are not settled: those may have earlier events of the slot.
 --
 -- While a transaction holds its snapshot, events that were delivered stay in the index, in front of the others. due_from
--- passes over them. Of slots, only as many are searched as needed, from a random one on.
+-- passes over them, and so do the places of slots. The search of slots begins at a random one.
 create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], due_from timestamptz, at timestamptz)
 returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz) language plpgsql stable as $$
 declare
@@ -170,7 +170,7 @@ begin
       order by x.due_at, x.event_id limit most + cardinality(held)) r
     where r.event_id <> all (held)
     order by r.due_at, r.event_id limit most;
-  if w.ordering = 'none' then
+  if w.ordering = 'none' or posthorn.is_quiet(w.group_id, posthorn.webhook_slot(w.id, 0)) then
     return;
   end if;
   select coalesce(min(coalesce(l.ids[1] - 1, l.lo)), 9223372036854775807) into settled
@@ -191,6 +191,7 @@ begin
       return next;
       taken := taken || event_id; -- the query has the list as it was when it began
     end loop;
+    exit when taken = '{}';
   end loop;
 end $$;
 
@@ -199,26 +200,18 @@ end $$;
 create or replace function posthorn.due_in_slots(
   w posthorn.webhooks, first int, last int, most int, per_slot int, held bigint[], settled bigint, at timestamptz
 ) returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz) language plpgsql stable as $$
-declare
-  last_slot constant bigint := posthorn.webhook_slot(w.id, last);
 begin
   return query
-    with recursive s (slot) as (
-      (select x.slot from posthorn.retries x
-       where x.group_id = w.group_id and x.slot between posthorn.webhook_slot(w.id, first) and last_slot order by x.slot limit 1)
-      union all
-      select (select x.slot from posthorn.retries x
-        where x.group_id = w.group_id and x.slot > s.slot and x.slot <= last_slot order by x.slot limit 1)
-      from s where s.slot is not null
-    )
     select h.event_id, h.attempts, h.slot, h.due_at
-    from s cross join lateral (
+    from posthorn.heads_of_slots(w.group_id, posthorn.webhook_slot(w.id, first), posthorn.webhook_slot(w.id, last)) s
+    cross join lateral (
       select d.*
       from (
         select r.event_id, r.attempts, r.slot, r.due_at, bool_and(r.due_at <= at) over (order by r.event_id) as due
         from (
           select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
-          where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit per_slot + cardinality(held)) r) d
+          where x.group_id = w.group_id and x.slot = s.slot and x.event_id >= s.event_id
+          order by x.event_id limit per_slot + cardinality(held)) r) d
       where d.due and d.event_id <= settled and d.event_id <> all (held)
       order by d.event_id limit per_slot) h
     limit most;

@@ -73,7 +73,9 @@ func (w *posthornWorker) start(ctx context.Context, s setting) error {
 	return nil
 }
 
-func (w *posthornWorker) job(_ context.Context, job posthorn.Job) error { return w.do(w.config.Task, job.Payload) }
+func (w *posthornWorker) job(_ context.Context, job posthorn.Job) error {
+	return w.do(w.config.Task, job.Payload)
+}
 
 // jobTx writes the effect of a job in the transaction that completes it, and counts it before the commit.
 func (w *posthornWorker) jobTx(ctx context.Context, tx pgx.Tx, job posthorn.Job) error {

@@ -111,7 +111,7 @@ func compile(t *testing.T, texts []string) map[string]string {
 // start starts a program of the section.
 func (g *guide) start(i int, env ...string) *worker {
 	g.Helper()
-	w := startNode(g.T, g.T.Output(), append(env, "DATABASE_URL="+g.user.With(g.examples[i].Needs)), g.programs[i])
+	w := startNode(g.T, g.Output(), append(env, "DATABASE_URL="+g.user.With(g.examples[i].Needs)), g.programs[i])
 	g.Cleanup(func() { terminate(w) })
 	return w
 }

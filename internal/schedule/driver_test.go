@@ -34,7 +34,8 @@ func counter(finally string, sessions ...Session) (*Scenario, *errorsOnly) {
 	return &Scenario{
 		Name: "counter", Fresh: true, Model: func() Model { *m = errorsOnly{}; return m }, Finally: finally, Sessions: sessions,
 		Setup: []Step{
-			{SQL: "create table counter (n int)"}, {SQL: "insert into counter values (0)"},
+			{SQL: "create table counter (n int)"},
+			{SQL: "insert into counter values (0)"},
 			{SQL: `create function add() returns void language plpgsql as $$ declare x int;
 				begin select n into x from counter; perform sched.point('between'); update counter set n = x + 1; end $$`},
 		},

@@ -90,7 +90,7 @@ var allowed = map[string]bool{
 
 func (m *Model) failed(op any, c *schedule.Call) {
 	code := schedule.Code(c.Err)
-	if !allowed[code] && !(code == "40P01" && m.Deadlocks) {
+	if !allowed[code] && (code != "40P01" || !m.Deadlocks) {
 		m.fail(expected, "%s: %v", c.Session, c.Err)
 	}
 	if o, is := op.(refused); is {

@@ -178,7 +178,7 @@ func walkJobTags(p *person) {
 	p.sees("Tag sms is resumed.")
 	p.finds("select paused_at is null from posthorn.job_limits")
 	p.clickIn("sms", "Limit…")
-	p.fill("Max running. How many jobs with the tag run at once. Default: any number; -1: none", "3")
+	p.fill("Max running. How many jobs with the tag run at once. Default: any number; 0 or -1: none", "3")
 	p.click("Save")
 	p.sees("Tag sms: 3 at once.")
 	p.finds("select max_running = 3 from posthorn.job_limits")

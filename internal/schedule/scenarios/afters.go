@@ -88,6 +88,19 @@ var afters = []*schedule.Scenario{
 		},
 	},
 	{
+		// Jobs that have failed with the one before them are retried, in any order. One that is
+		// not retried keeps those after it waiting.
+		Name: "after-retry", Promises: []int{14}, Model: promise.New(promise.Rules{Lossy: true}),
+		Setup: []step{enqueue("A", ""), enqueue("B", "", "A"), enqueue("C", "", "B")}, Drain: drainEndings, Tidy: dropJobs,
+		Found: []string{"X X R R W W"},
+		Sessions: []session{
+			run("X", begin, cancelAll("A", "fail"), commit),
+			run("R", reset("C"), reset("B")),
+			run("Q", begin, reset("C"), commit),
+			run("W", claimJobs("w", 3), completeAll("w")),
+		},
+	},
+	{
 		Name: "after-delete", Promises: []int{14}, Model: promise.New(promise.Rules{Lossy: true}),
 		Setup: []step{enqueue("A", "")}, Drain: drainEndings, Finally: emptyQueue, Tidy: dropJobs,
 		Sessions: []session{

@@ -53,7 +53,7 @@ var waits = []*schedule.Scenario{
 		Sessions: []session{
 			run("P", publish("pay", "7"), begin, publish("pay", "7"), publish("pay", "7"), commit),
 			run("W1", claimJobs("w1", 1), await("w1"), wait(2*time.Second), wake, claimJobs("w1", 1), await("w1"), complete("w1")),
-			run("U", begin, wake, commit, sql("select posthorn.tend()")),
+			run("U", begin, wake, commit, wake),
 		},
 	},
 }

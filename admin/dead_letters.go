@@ -346,6 +346,7 @@ func (a *Admin) Discard(ctx context.Context, filter DeadLetterFilter) (int64, er
 
 // Recover takes the mark of discarded dead letters away, and returns their number.
 func (a *Admin) Recover(ctx context.Context, filter DeadLetterFilter) (int64, error) {
+	filter.Discarded = true // which the parts are selected by
 	return a.onDeadLetters(ctx, entry{"recover-dead-letters", filter.Group, filter.document(nil)}, "select posthorn.recover($1::text, $2::text, $3::jsonb)", filter)
 }
 

@@ -145,5 +145,5 @@ func TestProgramsCallWhatAdminsMayCall(t *testing.T) {
 
 // isTestHelper reports whether a file belongs to a package that only tests use.
 func isTestHelper(file string) bool {
-	return strings.HasPrefix(filepath.Base(filepath.Dir(file)), "test") || slices.Contains([]string{"torture", "mutants", "await"}, filepath.Base(filepath.Dir(file)))
+	return strings.HasPrefix(filepath.Base(filepath.Dir(file)), "test") || slices.Contains([]string{"torture", "mutants", "await", "schedule", "schedules", "promise", "scenarios"}, filepath.Base(filepath.Dir(file)))
 }

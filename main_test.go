@@ -37,6 +37,7 @@ type exampleTB struct {
 	cleanups []func()
 }
 
+func (e *exampleTB) Name() string                 { return "Example" }
 func (e *exampleTB) Helper()                      {}
 func (e *exampleTB) Cleanup(f func())             { e.cleanups = append(e.cleanups, f) }
 func (e *exampleTB) Context() context.Context     { return e.ctx }

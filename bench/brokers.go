@@ -342,6 +342,7 @@ func (h *host) end() {
 	}
 }
 
+func (h *host) Name() string                      { return "bench" }
 func (h *host) Helper()                           {}
 func (h *host) Failed() bool                      { return false }
 func (h *host) Context() context.Context          { return h.ctx }

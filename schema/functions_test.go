@@ -247,7 +247,7 @@ func TestStatementsOfFunctions(t *testing.T) {
 		from pg_proc f
 		join pg_language l on l.oid = f.prolang and l.lanname = 'plpgsql'
 		left join pg_trigger g on g.tgfoid = f.oid and g.tgparentid = 0
-		cross join public.plpgsql_check_function_tb(f.oid, coalesce(g.tgrelid, 0), fatal_errors => false, other_warnings => false, extra_warnings => false) c
+		cross join public.plpgsql_check_function_tb(f.oid, coalesce(g.tgrelid, 0), oldtable => g.tgoldtable, newtable => g.tgnewtable, fatal_errors => false, other_warnings => false, extra_warnings => false) c
 		where f.pronamespace = 'posthorn'::regnamespace and (f.prorettype <> 'trigger'::regtype or g.oid is not null)
 			and c.level = 'error'
 			and c.message !~ 'schema "cron"|posthorn.as_condition_role|posthorn.checked_condition' -- which few databases have

@@ -145,7 +145,7 @@ var chance = []struct{ pattern, instead string }{
 	{`"request_id":"[^"]*"`, ""},
 }
 
-// told is what docs/access.md names: numbers of all streams, and hints for what is not there.
+// told are the differences that docs/access.md names: numbers of all streams, and hints for missing things.
 var told = []struct{ pattern, instead string }{
 	{`"(log_bytes|bytes|size)":\d+`, "a size"},
 	{`"(again|skipped)":\d+`, "a number of events"},

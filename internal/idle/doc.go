@@ -1,2 +1,2 @@
-// Package idle has the tests of what processes cost that have nothing to do.
+// Package idle has the tests that count the statements of idle processes.
 package idle

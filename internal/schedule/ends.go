@@ -77,7 +77,7 @@ const (
 	longest = 60
 )
 
-// drain takes all that is left, and looks at what never came.
+// drain takes all events and jobs that are left, and looks at those that never came.
 func (r *Run) drain(ctx context.Context) error {
 	s := r.aside("drain")
 	for round, quiet := 0, 0; quiet < idle && round < longest; round++ {

@@ -21,7 +21,7 @@ type Limit struct {
 	All       bool // go on after a broken promise
 }
 
-// Result is what a search has found.
+// Result counts the schedules of a search, and has the one that broke a promise.
 type Result struct {
 	Scenario  string
 	Schedules int

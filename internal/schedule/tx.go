@@ -58,7 +58,7 @@ func (t *Tx) back(to int) {
 	t.effects = t.effects[:to]
 }
 
-// failed undoes what followed the last savepoint, as Postgres does at an error.
+// failed undoes the steps since the last savepoint, as Postgres does at an error.
 func (t *Tx) failed() {
 	to := 0
 	if n := len(t.marks); n > 0 {

@@ -46,7 +46,7 @@ func New(rules Rules) func() schedule.Model {
 	}
 }
 
-// Model is the state that follows from what has committed.
+// Model is the state that follows from the committed operations.
 type Model struct {
 	Rules
 	events  map[int64]*event

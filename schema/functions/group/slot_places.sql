@@ -9,7 +9,7 @@
 --   delete   moves the place on, to the first retry that is left. If others have locked its row, it stays: a place that
 --            comes too early costs time alone.
 --
--- Whoever moves a place deletes its row and inserts another one. So the newest row is never behind dead ones.
+-- A transaction that moves a place deletes its row and inserts another one. So the newest row is never behind dead ones.
 --
 -- Even so, to find out that none of 256 slots has a retry takes as many looks. So a block of 256 slots can be quiet: then
 -- the newest row under its number, which is negative, has the event_id 1. Whoever makes it quiet locks the places of all

@@ -129,8 +129,8 @@ begin
   end if;
 end $$;
 
--- Does the work of find_heads and merge_heads where a tag has a clock. Turns of several tags cannot be compared: of the tags with jobs of the highest priority each gives one in turn, and chance decides which
--- tag is the first.
+-- Does the work of find_heads and merge_heads where a tag has a clock. Turns of several tags cannot be compared: of the
+-- tags with jobs of the highest priority each gives one in turn, and chance decides which tag is the first.
 create or replace function posthorn.find_fair_heads(
   c posthorn.job_claim, in_turn boolean, unlocked boolean, began timestamptz, out places tid[], out turns posthorn.job_turn[]
 ) language plpgsql as $$

@@ -256,6 +256,26 @@ func TestNoJobIsForgottenBehindAnother(t *testing.T) {
 	}
 }
 
+// A claim does not wait for the lock of a job that ends with a deleted one. However often claims put it off, upkeep ends it.
+func TestUpkeepEndsJobsThatClaimsPutOff(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("create or replace function posthorn.now() returns timestamptz language sql volatile parallel safe return timestamptz '2030-06-15'")
+	first := s.job("{x}")
+	behind, told := s.another(), s.another()
+	behind.exec("begin")
+	last := behind.job("{y}", after(first), "unique_key => 'k'")
+	s.exec("select posthorn.delete_job($1)", first)
+	behind.exec("commit")
+	told.exec("begin")
+	equal(t, "told of", told.job("{y}", "unique_key => 'k'"), last)
+	s.claimJobs("w", "{x}", 1)
+	told.exec("rollback")
+	equal(t, "status after the claim", s.jobStatus(last), "PENDING")
+	s.exec("select posthorn.tend_part('settle_endings')")
+	equal(t, "status after upkeep", s.jobStatus(last), "FAILED")
+}
+
 // Completions of jobs for which one waits do not wait for each other, and the last one is noticed.
 func TestCompletionsBeforeAJobDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()

@@ -143,7 +143,7 @@ begin
 end $$;
 
 -- Looks at the jobs in job_endings, and unblocks the jobs behind those that are completed: of up to 100 rows, as part of
--- a claim or of upkeep. Returns the number of rows.
+-- a claim, or, without a moment, of upkeep. Returns the number of rows.
 create or replace function posthorn.settle_endings(moment timestamptz default null)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -174,7 +174,9 @@ begin
     where e.ctid = any (array(
       select x.ctid from posthorn.job_endings x
       where x.n >= (select coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1))
-        and (x.at is null or x.at <= now or x.at > now + pause) -- a clock that jumps back holds nothing up
+        -- A note that waits holds back claims alone: each claim would put off again what only upkeep ends. A clock that
+        -- jumps back holds nothing up.
+        and (moment is null or x.at is null or x.at <= now or x.at > now + pause)
       order by x.n limit 100 for update skip locked))
     returning e.n, e.jobs
   )

@@ -2,11 +2,7 @@ package guarantee
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 
 	"github.com/posthorn/posthorn/internal/test/testdir"
@@ -176,36 +172,11 @@ func numbersAfterACrash(t *testing.T, own *ownDatabase) {
 // the moment of the copy and begins a new timeline there. do is called after the copy.
 func recoverElsewhere(t *testing.T, own *ownDatabase, do func()) *ownDatabase {
 	t.Helper()
-	s := own.session()
-	from, into := value[string](s, "select current_setting('data_directory')"), testdir.New(t, "guarantee-").Path
-	s.exec("select pg_backup_start('copy', true)")
-	for _, name := range []string{"pgdata", "password"} {
-		if said, err := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(filepath.Dir(from), name), into).CombinedOutput(); err != nil {
-			t.Fatalf("copy %s: %v: %s", name, err, said)
-		}
-	}
-	label := value[string](s, "select labelfile from pg_backup_stop(false)")
+	into := testdir.New(t, "guarantee-").Path
+	testpg.CopyCluster(t, own.url(), into)
 	do()
-	data := filepath.Join(into, "pgdata")
-	owner, err := os.Stat(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"backup_label": label, "recovery.signal": ""} {
-		if err := os.WriteFile(filepath.Join(data, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		if stat, ok := owner.Sys().(*syscall.Stat_t); ok {
-			if err := os.Chown(filepath.Join(data, name), int(stat.Uid), int(stat.Gid)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for _, name := range []string{"postmaster.pid", "postmaster.opts"} {
-		if err := os.Remove(filepath.Join(data, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testpg.WriteInCluster(t, into, "recovery.signal", "")
+	from := value[string](own.session(), "select current_setting('data_directory')")
 	config := own.server.config
 	config.Dir = into
 	config.Settings = map[string]string{

@@ -149,10 +149,10 @@ func (r *brokerRelay) engineConfig(group pg.Group, log string) relay.Config {
 	h := r.metrics.Projection(r.name)
 	config := relay.Config{
 		Pool: r.client.control, Group: group, Owner: r.owner,
-		Write: func(ctx context.Context, batch []pg.Event) error {
+		Write: func(ctx context.Context, lead int64, batch []pg.Event) error {
 			return r.metrics.Apply(ctx, h, batch, func(ctx context.Context) error {
 				return r.sink.Write(ctx, SinkBatch{
-					Log: log, Namespace: group.Namespace, Events: events(batch),
+					Log: log, Namespace: group.Namespace, Events: events(batch), Lead: lead,
 					LastID: func(ctx context.Context) (int64, error) { return pg.LastID(ctx, r.client.control) },
 				})
 			})
@@ -298,6 +298,11 @@ type SinkBatch struct {
 	Log       string // the id of the log that the events are from; event ids are unique in it
 	Namespace string
 	Events    []Event
+	// Lead is another number after the relay has taken its lead anew, as it does after
+	// every crash, restore and failover of the database. Then the sink forgets what it
+	// knows of the end of each stream, and compares the events with those that the broker
+	// has: another event under a known id must be neither written nor taken for stored.
+	Lead int64
 	// LastID returns the highest id that the log has given to an event. A broker with a
 	// higher one has events that the log has forgotten, as after a restore, and the ids
 	// of these events may be given out again. Nil: unknown.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -14,7 +15,8 @@ import (
 // writes them to the broker, until the lead is lost or given back.
 type leadership struct {
 	Config
-	lead pg.Lead
+	lead   pg.Lead
+	number int64 // of this leadership in this process: an epoch may come twice, as after a failover that lost it
 
 	ctx   context.Context // ends a little before the lead may end; nothing is written after that
 	end   context.CancelCauseFunc
@@ -34,9 +36,11 @@ type leadership struct {
 	written  map[string]bool // streams to trim
 }
 
+var leaderships atomic.Int64 // of all relays of this process, so that two may share a sink
+
 func newLeadership(config Config, lead pg.Lead) *leadership {
 	return &leadership{
-		Config: config, lead: lead, wanted: map[string]bool{}, stuck: map[int64]*stuck{},
+		Config: config, lead: lead, number: leaderships.Add(1), wanted: map[string]bool{}, stuck: map[int64]*stuck{},
 		changed: make(chan struct{}), written: map[string]bool{},
 	}
 }

@@ -17,8 +17,8 @@ type Config struct {
 	Owner string // supervisor-{host}-{pid}-{8 hex}
 
 	// Write writes events to the broker, those of each stream in their order. Its
-	// errors are those of posthorn.Sink.
-	Write func(ctx context.Context, events []pg.Event) error
+	// errors are those of posthorn.Sink. lead is new whenever the lead was taken.
+	Write func(ctx context.Context, lead int64, events []pg.Event) error
 	// Trim removes entries of a stream from the broker that are not needed any more;
 	// may be nil.
 	Trim      func(ctx context.Context, stream string) error

@@ -107,7 +107,7 @@ func (l *leadership) writeSafely(events []pg.Event) (err error) {
 			l.Log.Error("the sink panics", "panic", value, "stack", string(debug.Stack()))
 		}
 	}()
-	return l.Write(ctx, events)
+	return l.Write(ctx, l.number, events)
 }
 
 // judge removes from the part the events before the first one to retry: written

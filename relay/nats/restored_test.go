@@ -6,8 +6,12 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/testnats"
+	"github.com/posthorn/posthorn/relay"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 
@@ -74,4 +78,54 @@ func batchOf(all []posthorn.Event, last int64) posthorn.SinkBatch {
 	b := batch(all...)
 	b.LastID = func(context.Context) (int64, error) { return last, nil }
 	return b
+}
+
+// A relay whose lead was taken anew may be one of a log that was restored. Its sink
+// compares each event with those that the stream had before, also an event that comes
+// late, behind new ones, and when JetStream has forgotten the ids.
+func TestANewLeadComparesEachEvent(t *testing.T) {
+	t.Parallel()
+	server := testnats.NewAccount(t)
+	_, js := testnats.Connect(t, server)
+	s := open(t, server.URL, nats.Config{})
+	write(t, s, events("orders", 1, 1)...)
+	publishLongAgo(t, js, events("orders", 2, 198))
+	write(t, s, events("orders", 200, 1)...) // now it knows the last sequence
+	next := func(first, n int) error {
+		b := batchOf(restored(first, n), 1000)
+		b.Lead = 2
+		return s.Write(t.Context(), b)
+	}
+	if refused := len(failed(t, next(150, 11))); refused != 11 {
+		t.Errorf("%d of 11 are refused", refused)
+	}
+	if err := next(201, 100); err != nil {
+		t.Error(err)
+	}
+	if refused := len(failed(t, next(170, 3))); refused != 3 {
+		t.Errorf("%d of 3 that come late are refused", refused)
+	}
+	if refused := len(failed(t, next(199, 12))); refused != 2 {
+		t.Errorf("%d are refused, of which the stream had 2 before", refused)
+	}
+	wantOrder(t, ids(t, js, orders), 1, 300)
+}
+
+// publishLongAgo publishes the messages of events as they are two minutes later: JetStream
+// does not know their ids any more.
+func publishLongAgo(t *testing.T, js jetstream.JetStream, all []posthorn.Event) {
+	t.Helper()
+	for i := range all {
+		e := relay.NewEntry(relay.Source(origin, "shop"), &all[i])
+		m := natsgo.NewMsg("posthorn.shop.orders.order.placed")
+		m.Data = e.Data
+		for name, value := range map[string]string{
+			relay.SpecVersion: "1.0", relay.ID: e.ID, relay.SourceName: e.Source, relay.Type: e.Type, relay.Time: e.Time,
+		} {
+			m.Header["ce-"+name] = []string{value}
+		}
+		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -22,72 +24,52 @@ func (w *writer) locate(ctx context.Context, events []*posthorn.Event) ([]*posth
 		return events, err
 	}
 	lastSequence := info.State.LastSeq
+	var highest int64
 	if info.State.Msgs > 0 {
 		last, err := w.sink.lastMessage(ctx, w.name)
 		switch {
 		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
 			return events, fmt.Errorf("read the last message: %w", err)
 		case err == nil:
-			if events, err = w.missing(ctx, last, events); err != nil {
+			if events, highest, err = w.missing(ctx, last, events); err != nil {
 				return events, err
 			}
 			// Another relay may have published since the info was read.
 			lastSequence = max(lastSequence, last.Sequence)
 		}
 	}
+	if !w.known {
+		w.before = highest
+	}
 	w.last, w.known = lastSequence, true
 	return events, nil
 }
 
-// missing returns the events that a stream with this last message does not have.
+// missing returns the events that a stream with this last message does not have, and the
+// highest id of those that it has at its end. It refuses events for good whose ids other
+// events have.
 //
-// Usually the stream has all events up to the one of the last message, and missing
-// returns those after it. But if another program published to the stream while a relay
-// sent a batch, JetStream may have refused some events of the batch and stored later
-// ones. So the last messages are searched for all events before the last one.
-func (w *writer) missing(ctx context.Context, last *message, events []*posthorn.Event) ([]*posthorn.Event, error) {
+// Usually the stream ends with an event before these. After a crash it has some of them:
+// not always the first ones, since JetStream may refuse some events of a batch and store
+// later ones, if another program publishes in between.
+func (w *writer) missing(ctx context.Context, last *message, events []*posthorn.Event) ([]*posthorn.Event, int64, error) {
 	id, err := w.eventOf(last.Sequence, last.Header)
 	if err != nil {
-		return events, err
+		return events, 0, err
 	}
-	position := -1
-	for i, e := range events {
-		if relay.NewEntry(w.source, e).ID == id {
-			position = i
+	s := newSearch(w.source, events)
+	if s.notFound[id] == nil {
+		if err := relay.CheckLast(ctx, w.lastID, id, events); err != nil {
+			return events, 0, err
 		}
 	}
-	switch {
-	case position < 0:
-		return events, relay.CheckLast(ctx, w.lastID, id, events)
-	case !relay.SameTime(events[position], last.Header.Get(headerPrefix+relay.Time)):
-		for _, e := range events[:position+1] {
-			w.result.permanent[e.ID] = posthorn.Permanent(relay.OtherEvent(e, id, last.Header.Get(headerPrefix+relay.Time)))
-		}
-		return events[position+1:], nil
-	case position == 0:
-		return events[1:], nil
+	if err := w.scanBackwards(ctx, last.Sequence, len(events)+w.sink.config.MaxPending, s.visit, s.done); err != nil {
+		return events, 0, err
 	}
-	notFound := map[string]bool{}
-	for _, e := range events[:position+1] {
-		notFound[relay.NewEntry(w.source, e).ID] = true
-	}
-	stored := map[string]bool{}
-	err = w.scanBackwards(ctx, last.Sequence, len(events)+w.sink.config.MaxPending, func(m *message) error {
-		id, err := w.eventOf(m.Sequence, m.Header)
-		stored[id] = true
-		delete(notFound, id)
-		return err
-	}, func() bool { return len(notFound) == 0 })
-	if err != nil {
-		return events, err
-	}
-	var rest []*posthorn.Event
-	for _, e := range events {
-		if !stored[relay.NewEntry(w.source, e).ID] {
-			rest = append(rest, e)
-		}
-	}
-	return rest, nil
+	maps.Copy(w.result.permanent, s.refused)
+	return slices.DeleteFunc(slices.Clone(events), func(e *posthorn.Event) bool {
+		return s.stored[e.ID] || s.refused[e.ID] != nil
+	}), s.highest, nil
 }
 
 // eventOf returns the id of the event of a message. It returns an error if another
@@ -167,10 +149,11 @@ func (w *writer) explain(err error) error {
 	return err
 }
 
-// message is a stored message, without its body.
+// message is a stored message.
 type message struct {
 	Sequence uint64
 	Header   natsgo.Header
+	Data     []byte
 }
 
 // lastMessage reads the last message of a stream.
@@ -192,6 +175,7 @@ func (s *Sink) getMessage(ctx context.Context, name, request string) (*message, 
 		Message *struct {
 			Sequence uint64 `json:"seq"`
 			Header   []byte `json:"hdrs"`
+			Data     []byte `json:"data"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &got); err != nil {
@@ -206,7 +190,7 @@ func (s *Sink) getMessage(ctx context.Context, name, request string) (*message, 
 	if got.Message == nil {
 		return nil, errors.New("the reply has no message")
 	}
-	m := &message{Sequence: got.Message.Sequence}
+	m := &message{Sequence: got.Message.Sequence, Data: got.Message.Data}
 	if len(got.Message.Header) > 0 {
 		m.Header, err = natsgo.DecodeHeadersMsg(got.Message.Header)
 	}
@@ -219,29 +203,43 @@ const maxRequests = 64
 // scanBackwards visits the messages of a stream from a sequence backwards, at most
 // limit of them, until done returns true. It skips deleted messages. It requests each
 // message from the leader, since a consumer may run on a replica that is behind.
-func (w *writer) scanBackwards(ctx context.Context, from uint64, limit int, visit func(*message) error, done func() bool) error {
-	for ; from > 0 && limit > 0 && !done(); limit -= maxRequests {
-		n := min(maxRequests, limit, int(min(from, maxRequests)))
-		messages, errs := make([]*message, n), make([]error, n)
-		var requests sync.WaitGroup
-		for i := range n {
-			requests.Go(func() {
-				messages[i], errs[i] = w.sink.getMessage(ctx, w.name, fmt.Sprintf(`{"seq":%d}`, from-uint64(i)))
-			})
+func (w *writer) scanBackwards(ctx context.Context, from uint64, limit int, visit func(*message), done func() bool) error {
+	few := enoughEarlier // mostly enough
+	for from > 0 && limit > 0 && !done() {
+		n := min(few, limit, int(min(from, maxRequests)))
+		messages, err := w.sink.getMessages(ctx, w.name, from, n)
+		if err != nil {
+			return err
 		}
-		requests.Wait()
-		for i, m := range messages {
-			if errors.Is(errs[i], jetstream.ErrMsgNotFound) {
-				continue
-			}
-			if errs[i] != nil {
-				return fmt.Errorf("read message %d: %w", from-uint64(i), errs[i])
-			}
-			if err := visit(m); err != nil {
-				return err
-			}
+		for _, m := range messages {
+			visit(m)
 		}
-		from -= uint64(n)
+		from, limit = from-uint64(n), limit-n
+		few = min(2*few, maxRequests)
 	}
 	return nil
+}
+
+// getMessages reads n messages from a sequence backwards, at once. It leaves out deleted
+// ones.
+func (s *Sink) getMessages(ctx context.Context, name string, from uint64, n int) ([]*message, error) {
+	messages, errs := make([]*message, n), make([]error, n)
+	var requests sync.WaitGroup
+	for i := range n {
+		requests.Go(func() {
+			messages[i], errs[i] = s.getMessage(ctx, name, fmt.Sprintf(`{"seq":%d}`, from-uint64(i)))
+		})
+	}
+	requests.Wait()
+	var found []*message
+	for i, m := range messages {
+		if errors.Is(errs[i], jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if errs[i] != nil {
+			return nil, fmt.Errorf("read message %d: %w", from-uint64(i), errs[i])
+		}
+		found = append(found, m)
+	}
+	return found, nil
 }

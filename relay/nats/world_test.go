@@ -94,7 +94,7 @@ func ids(t *testing.T, js jetstream.JetStream, stream string) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, m.Headers().Get("Nats-Msg-Id"))
+		got = append(got, m.Headers().Get("ce-id"))
 		meta, err := m.Metadata()
 		if err != nil {
 			t.Fatal(err)

@@ -21,8 +21,10 @@ type writer struct {
 
 	lock   chan struct{} // held while a batch is written; guards the fields below
 	source string        // the CloudEvents source for which known and last hold
+	lead   int64         // the lead of the relay for which they hold
 	known  bool          // whether last is up to date
 	last   uint64        // the last sequence of the stream
+	before int64         // the highest id that the stream had when this lead came to it
 	result *streamResult // of the batch that is being written
 	lastID func(context.Context) (int64, error)
 }
@@ -62,16 +64,18 @@ func (w *writer) write(ctx context.Context, batch posthorn.SinkBatch, events []*
 	}
 	w.result, w.lastID = r, batch.LastID
 	source := relay.Source(batch.Log, batch.Namespace)
-	if w.source != source {
-		w.known, w.source = false, source
+	if w.source != source || w.lead != batch.Lead {
+		w.known, w.source, w.lead = false, source, batch.Lead
 	}
+	compare := lowest(events) <= w.before // another event may have one of the ids
 	single := false
 	for attempt := 0; len(r.unwritten) > 0 && r.err == nil; attempt++ {
 		if attempt == maxAttempts {
 			r.err = refused("another program publishes to the stream", "Stop the program that publishes to its subjects.")
 			break
 		}
-		if !w.known {
+		if !w.known || compare {
+			compare = false
 			if r.unwritten, r.err = w.locate(ctx, r.unwritten); r.err != nil || len(r.unwritten) == 0 {
 				break
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,7 @@ type streamBatch struct {
 	replicated int    // number of events that enough replicas have
 	known      bool   // whether last is up to date
 	last       string // id of the last event in the stream, "" if it has none
+	before     int64  // the highest id that the stream had when this lead came to it; 0: not known
 	tail       *tail  // the search for events that the stream has already; nil if there is none
 	movingTo   string // address of the server that the slot is migrating to
 	retryCause error  // why the next round must retry
@@ -62,10 +64,10 @@ func (b *streamBatch) refuse(id int64, err error) {
 }
 
 // fail stops writing to the stream for the rest of this call.
-func (b *streamBatch) fail(err error) { b.known, b.err = false, err }
+func (b *streamBatch) fail(err error) { b.known, b.before, b.err = false, 0, err }
 
 // retry lets the next round read the last id of the stream and continue from there.
-func (b *streamBatch) retry(cause error) { b.known, b.retryCause = false, cause }
+func (b *streamBatch) retry(cause error) { b.known, b.before, b.retryCause = false, 0, cause }
 
 // open reports whether this round may go on with the stream.
 func (b *streamBatch) open() bool { return b.err == nil && b.retryCause == nil && b.known }
@@ -103,10 +105,14 @@ func (s *Sink) split(batch posthorn.SinkBatch) []*streamBatch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range batches {
-		b.last, b.known = s.last[b.key]
-		if b.known && b.countUpTo(b.last) > 0 {
-			b.known = false // the batch repeats an event that this sink has written
+		end, found := s.ends[b.key]
+		if !found || end.lead != batch.Lead {
+			continue
 		}
+		b.last, b.before = end.last, end.before
+		// The stream is read again if the batch repeats an event that this sink has written,
+		// or has an id that another event may have.
+		b.known = b.countUpTo(b.last) == 0 && lowest(b.events) > b.before
 	}
 	return batches
 }
@@ -326,9 +332,18 @@ func (w *nodeWriter) located(b *streamBatch, id string) {
 			return
 		}
 	}
-	if id != "" {
+	if id != "" && len(b.events) > 0 {
 		b.tail = newTail(b.events, id)
 	}
+}
+
+// lowest returns the lowest id of events.
+func lowest(events []*posthorn.Event) int64 {
+	low := int64(math.MaxInt64)
+	for _, e := range events {
+		low = min(low, e.ID)
+	}
+	return low
 }
 
 // countUpTo returns the number of events up to and including the event with the id,

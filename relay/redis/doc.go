@@ -31,9 +31,8 @@
 //   - A failover lost the end of the stream, or the stream was emptied.
 //   - Trimming has removed events whose window the relay had not settled when it was
 //     killed. So Keep should be more than two windows of the relay (RelayConfig.BatchSize).
-//   - A relay took the lead again without having settled its last two windows: a sink that
-//     lives on does not look for the events of the first one behind those of the second,
-//     and a new sink looks through the last 2,000 entries at most.
+//   - A relay took the lead again, and the stream has more than 2,000 later entries behind
+//     an event that it had not settled.
 //   - Other programs have appended more than ten entries.
 //   - A server of Redis 7.0 was killed while it wrote its append-only file. At the
 //     next start it discards the half-written append, and at the start after that it

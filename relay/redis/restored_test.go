@@ -68,3 +68,25 @@ func TestTheBrokerIsAheadOfTheLog(t *testing.T) {
 	write(t, s, events("a", 11, 12)) // the numbers have moved on
 	equal(t, "entries", ids(t, server.Client, "a"), numbers(1, 12))
 }
+
+// A relay whose lead was taken anew may be one of a log that was restored. Its sink
+// compares each event with those that the stream had before, also an event that comes
+// late, behind new ones.
+func TestANewLeadComparesEachEvent(t *testing.T) {
+	t.Parallel()
+	server := testredis.NewDatabase(t)
+	s := open(t, server.URL())
+	write(t, s, events("a", 1, 200))
+	next := func(from, to int64) error {
+		batch := restored(from, to, 1000)
+		batch.Lead = 2
+		return s.Write(t.Context(), batch)
+	}
+	equal(t, "refused", len(failures(t, next(150, 160))), 11)
+	if err := next(201, 300); err != nil {
+		t.Error(err)
+	}
+	equal(t, "refused of those that come late", len(failures(t, next(170, 172))), 3)
+	equal(t, "refused beside new ones", len(failures(t, next(199, 210))), 2)
+	equal(t, "entries", ids(t, server.Client, "a"), numbers(1, 300))
+}

@@ -46,15 +46,22 @@ type Sink struct {
 	link *link
 
 	mu              sync.Mutex
-	last            map[string]string // by key: the id of the event that this sink wrote last
-	registered      map[string]bool   // keys that this sink has added to the set of streams
-	registeredSince time.Time         // when registered was last cleared
+	ends            map[string]streamEnd // by key
+	registered      map[string]bool      // keys that this sink has added to the set of streams
+	registeredSince time.Time            // when registered was last cleared
 	writing         sync.WaitGroup
 	maxEntry        int
 }
 
-// maxRemembered limits the number of streams whose last id a sink remembers. The
-// sink asks the server for the last id of other streams.
+// streamEnd is the end of a stream that this sink has written.
+type streamEnd struct {
+	lead   int64  // under which it was written
+	last   string // the id of the last event
+	before int64  // the highest id that the stream had when this lead came to it
+}
+
+// maxRemembered limits the number of streams whose end a sink remembers. The sink asks
+// the server for the end of other streams.
 const maxRemembered = 1 << 16
 
 // registerInterval is how often a sink registers its streams again, since a failover
@@ -70,7 +77,7 @@ func Open(_ context.Context, url string, config Config) (*Sink, error) {
 	}
 	return &Sink{
 		link: &link{target: t},
-		last: map[string]string{}, registered: map[string]bool{}, maxEntry: maxBulk,
+		ends: map[string]streamEnd{}, registered: map[string]bool{}, maxEntry: maxBulk,
 	}, nil
 }
 
@@ -134,7 +141,7 @@ func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
 		}
 		s.round(ctx, open, batch)
 	}
-	s.remember(batches)
+	s.remember(batch.Lead, batches)
 	if serverFailed(batches) {
 		s.link.reload(ctx)
 	}
@@ -212,20 +219,20 @@ func serverFailed(batches []*streamBatch) bool {
 // streamsKey is the key of the set of all streams that sinks have written.
 func streamsKey(prefix string) string { return prefix + "posthorn:streams" }
 
-// remember stores the last id of each stream that was written completely, and
-// forgets those of all others. It also forgets a stream that ends with an event of
-// a later batch, which was written before: that batch is compared with the stream.
-func (s *Sink) remember(batches []*streamBatch) {
+// remember stores the end of each stream that was written completely, and forgets those
+// of all others. It also forgets a stream that ends with an event of a later batch, which
+// was written before: that batch is compared with the stream.
+func (s *Sink) remember(lead int64, batches []*streamBatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.last) > maxRemembered {
-		clear(s.last)
+	if len(s.ends) > maxRemembered {
+		clear(s.ends)
 	}
 	for _, b := range batches {
 		if b.err == nil && b.known && b.replicated == len(b.events) && b.countUpTo(b.last) > 0 {
-			s.last[b.key] = b.last
+			s.ends[b.key] = streamEnd{lead: lead, last: b.last, before: b.before}
 		} else {
-			delete(s.last, b.key)
+			delete(s.ends, b.key)
 		}
 	}
 }

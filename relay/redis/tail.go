@@ -18,9 +18,9 @@ const (
 	pagesBack     = 32
 )
 
-// tail is the search for the events of a batch at the end of a stream. It reads back page
-// by page, as long as a page has any of them. If the stream ends with a later event, some
-// pages without any may come first.
+// tail is the search for the events of a batch, and for other events under their ids, at
+// the end of a stream. It reads back page by page, to the first page that has only earlier
+// events. Of the pages that have later events and none of these, it reads pagesBack.
 //
 // That the stream has an event does not mean that it has the events before that one, too.
 // A relay reads an event while the transaction of an earlier one is still open, and writes
@@ -30,9 +30,11 @@ type tail struct {
 	missing map[string]*posthorn.Event // by id: not found so far
 	stored  map[int64]bool
 	refused map[int64]error // the stream has another event with the id
+	lowest  int64           // id of the events
+	highest int64           // id of the entries
 	from    string          // where the next page begins
 	page    int             // number of entries of a page
-	left    int             // number of pages to read, unless one has an event of the batch
+	left    int             // number of pages without an event of the batch that may be read
 	over    bool
 }
 
@@ -40,27 +42,31 @@ type tail struct {
 func newTail(events []*posthorn.Event, last string) *tail {
 	t := &tail{
 		missing: map[string]*posthorn.Event{}, stored: map[int64]bool{}, refused: map[int64]error{},
-		from: "+", page: min(len(events)+10, pageEntries), // some entries may be of other programs
-		left: 1,
+		lowest: lowest(events), from: "+", page: min(len(events)+10, pageEntries), // some entries may be of other programs
+		left: pagesBack,
 	}
-	id, _ := strconv.ParseInt(last, 10, 64)
 	for _, e := range events {
 		t.missing[idOf(e)] = e
-		if id >= e.ID { // the events may stand behind those of later batches
-			t.page, t.left = pageEntries, pagesBack
-		}
+	}
+	if id, _ := strconv.ParseInt(last, 10, 64); id >= t.lowest { // the events may stand before those of later batches
+		t.page = pageEntries
 	}
 	return t
 }
 
 // read searches a page for events of a source.
 func (t *tail) read(source string, page []redis.XMessage) {
-	before := len(t.missing)
+	before, later := len(t.missing), false
 	for _, entry := range page {
 		t.from = "(" + entry.ID
 		id, _ := entry.Values[relay.ID].(string)
+		if entry.Values[relay.SourceName] != source {
+			continue
+		}
+		n, _ := strconv.ParseInt(id, 10, 64)
+		t.highest, later = max(t.highest, n), later || n >= t.lowest
 		e := t.missing[id]
-		if e == nil || entry.Values[relay.SourceName] != source {
+		if e == nil {
 			continue
 		}
 		delete(t.missing, id)
@@ -70,12 +76,11 @@ func (t *tail) read(source string, page []redis.XMessage) {
 			t.refused[e.ID] = relay.OtherEvent(e, id, at)
 		}
 	}
-	if len(t.missing) < before {
-		t.left = 1
-	} else {
+	found := len(t.missing) < before
+	if !found {
 		t.left--
 	}
-	t.over = len(page) < t.page || len(t.missing) == 0 || t.left == 0
+	t.over = len(page) < t.page || len(t.missing) == 0 || t.left == 0 || !found && !later
 }
 
 // compare finds the events that the streams have already.
@@ -121,6 +126,9 @@ func (w *nodeWriter) compare(batches []*streamBatch) {
 // apply puts the events that the stream has before the others, and leaves those out that
 // are refused.
 func (b *streamBatch) apply(t *tail) {
+	if b.before == 0 {
+		b.before = t.highest
+	}
 	var stored, rest []*posthorn.Event
 	for _, e := range b.events {
 		switch {

@@ -25,9 +25,15 @@ type hand struct {
 }
 
 // Publish is a call of publish, which returns the id of the event.
-type Publish struct{ Label, Key string }
+type Publish struct {
+	Label, Key string
+	Plain      bool // to the stream of Policy, and not sealed
+}
 
 func (p Publish) ended(m *Model, c *schedule.Call) {
+	if p.Plain && m.confidential > 0 && c.Sent.Step > m.confidential {
+		m.fail(secrets, "%s published %s in plain text, after the stream was made confidential in step %d", c.Session, p.Label, m.confidential)
+	}
 	id, _ := c.Rows[0][0].(int64)
 	if e := m.events[id]; e != nil {
 		m.published(c, e)
@@ -36,6 +42,18 @@ func (p Publish) ended(m *Model, c *schedule.Call) {
 	e := &event{id: id, label: p.Label, key: p.Key, published: c.Sent.Step, tx: c.Tx.Began}
 	m.events[id] = e
 	c.OnEnd(func(now schedule.Moment) { e.committed = now.Step }, nil)
+}
+
+// Policy is a call that makes the stream of a scenario confidential, or not.
+type Policy struct{ Confidential bool }
+
+func (p Policy) ended(m *Model, c *schedule.Call) {
+	c.OnEnd(func(now schedule.Moment) {
+		m.confidential = 0
+		if p.Confidential {
+			m.confidential = now.Step
+		}
+	}, nil)
 }
 
 // published checks a call that was told of an event which is there, under a dedup key: once the

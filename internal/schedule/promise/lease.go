@@ -26,10 +26,15 @@ type lease struct {
 func (l *lease) live(now schedule.Moment) bool { return !l.ended && !l.undone && l.until > now.Clock }
 
 // Claim is a call that hands out a lease. Its rows are lease, attempt and event.
-type Claim struct{}
+type Claim struct {
+	Most int // events, if the call says that
+}
 
-func (Claim) ended(m *Model, c *schedule.Call) {
+func (k Claim) ended(m *Model, c *schedule.Call) {
 	delete(c.Vars, "lease")
+	if k.Most > 0 && len(c.Rows) > k.Most {
+		m.fail(expected, "%s was handed %d events, and had asked for %d", c.Session, len(c.Rows), k.Most)
+	}
 	if len(c.Rows) == 0 {
 		return
 	}
@@ -103,6 +108,9 @@ func (s Settle) ended(m *Model, c *schedule.Call) {
 	if l == nil {
 		return
 	}
+	if m.Leads {
+		m.leadsUntilCommit(c)
+	}
 	c.OnEnd(func(now schedule.Moment) { m.settled(l, now, !s.Failed) }, nil)
 }
 
@@ -113,22 +121,31 @@ func (m *Model) settled(l *lease, now schedule.Moment, done bool) {
 		m.fail(fence, "%s settled lease %s, which had ended", l.worker, l.name)
 	}
 	l.ended = true
+	m.inTime(l, "settled")
 	for _, e := range l.events {
-		for _, h := range e.hands {
-			if h.lease.name != l.name && h.lease.step > l.step && !h.lease.undone && !m.Redrives && m.crashed == 0 {
-				m.fail(fence, "%s settled lease %s late: %s was handed %s in lease %s", l.worker, l.name, h.lease.worker, e.label, h.lease.name)
-			}
-		}
 		if done {
 			e.settled = append(e.settled, now.Step)
 		}
 	}
 }
 
-// SettleFirst is a call of settle_until, up to the first event of the lease. The lease stays.
-type SettleFirst struct{}
+// inTime checks that the events of a lease are in no later one.
+func (m *Model) inTime(l *lease, did string) {
+	for _, e := range l.events {
+		for _, h := range e.hands {
+			if h.lease.name != l.name && h.lease.step > l.step && !h.lease.undone && !m.Redrives && m.crashed == 0 {
+				m.fail(fence, "%s %s lease %s late: %s was handed %s in lease %s", l.worker, did, l.name, h.lease.worker, e.label, h.lease.name)
+			}
+		}
+	}
+}
 
-func (SettleFirst) ended(m *Model, c *schedule.Call) {
+// SettleFirst is a call of settle_until, up to the first event of the lease. The lease stays.
+type SettleFirst struct {
+	Failed bool // that event
+}
+
+func (s SettleFirst) ended(m *Model, c *schedule.Call) {
 	l := m.leases[held(c)]
 	if l == nil || len(l.events) == 0 {
 		return
@@ -136,7 +153,7 @@ func (SettleFirst) ended(m *Model, c *schedule.Call) {
 	c.OnEnd(func(now schedule.Moment) {
 		first := &lease{name: l.name, worker: l.worker, step: l.step, ended: l.ended, events: l.events[:1]}
 		l.events = l.events[1:]
-		m.settled(first, now, true)
+		m.settled(first, now, !s.Failed)
 	}, nil)
 }
 
@@ -170,12 +187,26 @@ func (Seek) ended(m *Model, c *schedule.Call) {
 	}, nil)
 }
 
+// GiveBack is a call that ends all leases, so that their events are handed out again.
+type GiveBack struct{}
+
+func (GiveBack) ended(m *Model, c *schedule.Call) {
+	c.OnEnd(func(schedule.Moment) {
+		for _, l := range m.leases {
+			l.ended = true
+		}
+	}, nil)
+}
+
 // Extend is a call that extends the lease of its session.
 type Extend struct{}
 
 func (Extend) ended(m *Model, c *schedule.Call) {
 	if l := m.leases[held(c)]; l != nil {
-		c.OnEnd(func(schedule.Moment) { l.until = c.Sent.Clock + leaseFor }, nil)
+		c.OnEnd(func(schedule.Moment) {
+			m.inTime(l, "extended")
+			l.until = c.Sent.Clock + leaseFor
+		}, nil)
 	}
 }
 

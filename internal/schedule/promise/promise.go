@@ -23,6 +23,7 @@ const (
 	burial     = 5
 	jobs       = 9
 	leads      = 10
+	secrets    = 11
 	waits      = 13
 	precedence = 14
 )
@@ -60,6 +61,8 @@ type Model struct {
 	sought  int // the step of the last seek that committed
 	crashed int // the step of the last crash
 	wrong   []string
+
+	confidential int // the step in which the stream became confidential, or 0
 }
 
 // operation is a statement that means something to the model.

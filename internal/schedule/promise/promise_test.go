@@ -37,6 +37,12 @@ func (h *teller) ends(session string, op any, o schedule.Outcome) *teller {
 	return h
 }
 
+// sets gives a session a variable, as \gset does.
+func (h *teller) sets(session, name, value string) *teller {
+	h.vars[session][name] = value
+	return h
+}
+
 func (h *teller) waits(milliseconds int64) *teller {
 	h.now.Clock += milliseconds
 	return h
@@ -48,7 +54,7 @@ func (h *teller) wrong() string {
 }
 
 func publishes(h *teller, id int64, label, key string) *teller {
-	return h.says("P", Publish{label, key}, []any{id})
+	return h.says("P", Publish{Label: label, Key: key}, []any{id})
 }
 
 func hands(id int64, attempt int32, events ...int64) (rows [][]any) {
@@ -80,6 +86,10 @@ func TestModel(t *testing.T) {
 		"key out of order":   {publishes(one(Rules{Ordered: true}), 2, "b", "k").says("W", Claim{}, hands(7, 1, 2)...).says("W", Settle{}).says("W", Claim{}, hands(8, 1, 1)...).says("W", Settle{}), "3"},
 		"unexpected error":   {one(Rules{Lossy: true}).ends("W", Claim{}, schedule.Outcome{Err: &pgconn.PgError{Code: "23505"}}), "0"},
 		"refused":            {one(Rules{Lossy: true}).ends("W", Settle{}, schedule.Outcome{Err: &pgconn.PgError{Code: "PH003"}}), ""},
+		"extended late":      {one(Rules{}).says("W", Claim{}, hands(7, 1, 1)...).waits(30_000).says("V", Claim{}, hands(7, 2, 1)...).says("W", Extend{}).says("V", Settle{}), "4"},
+		"one too many":       {publishes(one(Rules{}), 2, "b", "").says("W", Claim{Most: 1}, hands(7, 1, 1, 2)...).says("W", Settle{}), "0"},
+		"late leader":        {tell(Rules{}).says("L1", Lead{"1"}, []any{int64(1)}).waits(30_000).says("L2", Lead{"2"}, []any{int64(2)}).sets("L1", "term", "1").says("L1", Led{}), "10"},
+		"plain text":         {tell(Rules{}).says("P", Policy{true}).says("A", Publish{Label: "a", Plain: true}, []any{int64(1)}), "11"},
 		"read":               {one(Rules{}).says("R", Read{}, []any{int64(1), "c"}), ""},
 		"read twice":         {one(Rules{}).says("R", Read{}, []any{int64(1), "c"}).says("R", Read{}, []any{int64(1), "c"}), "2"},
 		"never read":         {publishes(one(Rules{}), 2, "b", "").says("R", Read{}, []any{int64(2), "c"}), "2"},

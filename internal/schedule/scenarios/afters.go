@@ -1,15 +1,17 @@
 package scenarios
 
 import (
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/schedule"
 	"github.com/posthorn/posthorn/internal/schedule/promise"
 )
 
-// drainEndings is a drain with the upkeep of jobs that wait for others. Upkeep comes first: a
-// claim puts off what upkeep alone does.
-var drainEndings = append([]step{sql("select posthorn.settle_endings()")}, drainJobs...)
+// settleEndings is the upkeep of jobs that wait for others.
+var settleEndings = sql("select posthorn.settle_endings()")
+
+var drainEndings = append(slices.Clip(drainJobs), settleEndings)
 
 // cancelAll cancels a job and those after it.
 func cancelAll(label, how string) step {

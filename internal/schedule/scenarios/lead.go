@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/schedule"
@@ -22,6 +23,9 @@ func relay(n int) []step {
 	}
 }
 
+// leadAs is the lead of a process with several calls at once.
+var leadAs = step{Op: promise.Lead{Owner: owner(1)}, Gset: true, SQL: fmt.Sprintf("select term as held from posthorn.lead_relay({g}, '%s', '30 seconds')", owner(1))}
+
 // Relays, of which one leads.
 var lead = []*schedule.Scenario{
 	{
@@ -35,6 +39,18 @@ var lead = []*schedule.Scenario{
 			run("R2", relay(2)...),
 			run("A", begin, publish("a1", ""), commit),
 			run("T", wait(31*time.Second)),
+		},
+	},
+	{
+		// Two calls of the process that leads, of which the first one's answer was late.
+		Name: "relay-calls", Promises: []int{10}, Model: promise.New(promise.Rules{Ordered: true}), // by key: the calls read what they took in any order
+		Setup: []step{set("select posthorn.define_relay('{ns}', 'g') as g"), publish("e1", "1"), publish("e2", "2"), leadAs},
+		Drain: relay(3), Tidy: dropGroup,
+		Finally: `select 'a lease is left' from posthorn.leases l where l.group_id = {g}`,
+		Sessions: []session{
+			run("R1", slices.Concat([]step{set("select {held} as term"), begin}, relay(1)[1:3], []step{commit}, relay(1)[3:])...),
+			run("R2", slices.Concat([]step{set("select {held} as term")}, relay(1)[1:])...),
+			run("A", begin, publish("a1", "3"), commit),
 		},
 	},
 	{

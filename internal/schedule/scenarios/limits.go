@@ -30,6 +30,17 @@ var limits = []*schedule.Scenario{
 		},
 	},
 	{
+		// A parked job is locked while a place gets free, and stays.
+		Name: "limit-cancel", Promises: []int{9}, Model: promise.New(promise.Rules{}), Always: oneRuns,
+		Setup: []step{sql("select posthorn.set_job_limit('{ns}', 'x', 1)"), enqueue("A", ""), enqueue("B", "")},
+		Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("W1", claimJobs("w1", 2), complete("w1")),
+			run("X", begin, cancel("B"), rollback),
+			run("W2", claimJobs("w2", 1), complete("w2")),
+		},
+	},
+	{
 		Name: "fair", Promises: []int{9}, Model: promise.New(promise.Rules{}),
 		Setup: []step{enqueue("A", ", fair_key => 'a'"), enqueue("A2", ", fair_key => 'a'"), enqueue("B", ", fair_key => 'b'")},
 		Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,

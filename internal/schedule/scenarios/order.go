@@ -48,4 +48,25 @@ var orders = []*schedule.Scenario{
 			run("W2", claim("w2", 1), fail, wait(2*time.Second), claim("w2", 2), settle),
 		},
 	},
+	{
+		// A part of a lease is settled, and its worker keeps the rest.
+		Name: "order-until", Promises: []int{2, 3}, Model: promise.New(promise.Rules{Ordered: true}),
+		Setup: group(`{"order": "key", "slots": 2}`, publish("k1", "k"), publish("k2", "k"), publish("k3", "k")),
+		Drain: drainGroup, Finally: emptyGroup, Tidy: dropGroup,
+		Sessions: []session{
+			run("W1", claim("w", 3), until, settle),
+			run("W2", claim("w", 3), begin, until, commit, settle),
+			run("T", wait(31*time.Second)),
+		},
+	},
+	{
+		// A part of a lease has failed, and its worker goes on with the rest.
+		Name: "order-hold", Promises: []int{2, 3}, Model: promise.New(promise.Rules{Ordered: true}),
+		Setup: group(`{"order": "key", "slots": 2}`, publish("k1", "k"), publish("k2", "k"), publish("k3", "k")),
+		Drain: drainGroup, Finally: emptyGroup, Tidy: dropGroup,
+		Sessions: []session{
+			run("W1", claim("w1", 3), failFirst, wait(2*time.Second), settle),
+			run("W2", claim("w2", 3), settle),
+		},
+	},
 }

@@ -60,7 +60,7 @@ func group(config string, more ...step) []step {
 }
 
 func claim(worker string, n int) step {
-	return step{Op: promise.Claim{}, Takes: true, SQL: fmt.Sprintf("select lease, attempt, event_id from posthorn.claim('{ns}', 'g', '%s', %d, '30 seconds')", worker, n)}
+	return step{Op: promise.Claim{Most: n}, Takes: true, SQL: fmt.Sprintf("select lease, attempt, event_id from posthorn.claim('{ns}', 'g', '%s', %d, '30 seconds')", worker, n)}
 }
 
 var (
@@ -69,6 +69,9 @@ var (
 	release = step{Op: promise.Release{}, SQL: "select posthorn.release({lease}, {attempt})"}
 	extend  = step{Op: promise.Extend{}, SQL: "select posthorn.extend({lease}, {attempt}, '30 seconds')"}
 	until   = step{Op: promise.SettleFirst{}, SQL: "select posthorn.settle_until({lease}, {attempt}, {first})"}
+	// The first event of the lease has failed; the lease stays.
+	failFirst = step{Op: promise.SettleFirst{Failed: true}, SQL: "select posthorn.settle_until({lease}, {attempt}, {first}, failures => '[{\"event\": {first}, \"error\": \"no\", \"retry_in\": \"1 second\"}]')"}
+
 	redrive = sql("select posthorn.redrive('{ns}', 'g')")
 )
 

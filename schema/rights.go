@@ -12,7 +12,7 @@ import (
 // read a table or view of it: those with the fewest rights. Kind is function, table or view.
 // It returns none if only the owner may, or if Posthorn has no such object.
 func RolesFor(kind, name string) (roles []string) {
-	if embedded().objects()[[2]string{kind, name}] == 0 {
+	if ourObjects()[[2]string{kind, name}] == 0 {
 		return nil
 	}
 	if kind == "function" {
@@ -31,6 +31,9 @@ func RolesFor(kind, name string) (roles []string) {
 	}
 	return nil
 }
+
+// ourObjects counts the objects of the embedded schema. It is kept, since it searches all SQL.
+var ourObjects = sync.OnceValue(func() map[[2]string]int { return embedded().objects() })
 
 // granted matches the comment of a function that begins with those who may execute it.
 var granted = regexp.MustCompile(`(?m)^comment on function posthorn\.(\w+)\([^\n]*\) is\s+'((?:publisher|consumer|admin)(?:, (?:publisher|consumer))*): `)

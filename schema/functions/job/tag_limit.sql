@@ -46,11 +46,14 @@ end $$;
 
 -- The tags with a prefix that have jobs which run or are parked; and if waiting, up to 10,000 of those that have others which
 -- are ready, and as many of those that had some which started. The index of each table finds the next tag by one step: the
--- first from start on, since no text is between a tag and the same with \x01 behind it.
+-- first from start on, since no text is between a tag and the same with \x01 behind it. In plpgsql the plan is kept: it is
+-- called for each pattern, and planning takes longer than its work.
 create or replace function posthorn.used_tags(ns int, prefix text, waiting boolean)
-returns setof text language sql stable
-set enable_seqscan = off set jit = off
+returns setof text language plpgsql stable
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
+begin
+  return query
   with recursive used as (
     select k.name as kind, null::text collate "C" as tag, coalesce(nullif(used_tags.prefix, ''), e'\x01') collate "C" as start, 0 as nth -- not the empty tag
     from unnest(array['running', 'parked'] || case when waiting then array['started', 'ready'] end) k (name)
@@ -67,8 +70,8 @@ as $$
       (select x.tag from posthorn.ready_jobs x where u.kind = 'ready' and x.namespace_id = ns and x.tag >= u.start order by x.tag limit 1)) n
     where starts_with(n.tag, used_tags.prefix) and (u.nth < 10000 or u.kind in ('running', 'parked'))
   )
-  select distinct u.tag from used u where u.tag is not null
-$$;
+  select distinct u.tag from used u where u.tag is not null;
+end $$;
 
 -- The limits of the tags for which a row of job_limits is the most exact that matches: those in use, if it has a pattern.
 create or replace function posthorn.limits_under(rule posthorn.job_limits, waiting boolean)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/test/testcost"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -69,6 +70,7 @@ func mustMeasure(t *testing.T, o options) *report {
 		t.Fatal(err)
 	}
 	defer s.close()
+	testcost.Database(t, "posthorn_bench_"+s.token)
 	r, err := measureAll(t.Context(), s, o, io.Discard)
 	if err != nil {
 		t.Fatal(err)

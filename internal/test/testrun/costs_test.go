@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/posthorn/posthorn/internal/test/await"
 )
 
 // fakeProc is a directory like /proc.
@@ -96,6 +99,72 @@ func TestCosts(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("processor time (-want +got):\n%s", diff)
+	}
+}
+
+// No time counts twice: neither that of a process that ends together with its parent, after
+// which the grandparent has waited for both, nor that of one whose parent has ended before it.
+func TestTimeCountsOnce(t *testing.T) {
+	t.Parallel()
+	proc := fakeProc{t, t.TempDir()}
+	w := &watcher{root: 1, alive: map[int]*process{}, strangers: map[int]bool{}}
+	proc.has(10, 1, 100, 0, "go tool test2json")
+	proc.has(11, 10, 200, 0, "test2json")
+	proc.has(12, 11, 3000, 0, "unit.test")
+	proc.has(13, 11, 400, 0, "starter")
+	proc.has(14, 13, 50, 0, "daemon")
+	w.look(proc.dir)
+	proc.lacks(13)
+	proc.has(11, 10, 200, 400, "test2json")
+	proc.has(14, 7, 5000, 0, "daemon")
+	w.look(proc.dir)
+	proc.lacks(14)
+	w.look(proc.dir)
+	proc.lacks(11)
+	proc.lacks(12)
+	proc.has(10, 1, 100, 3600, "go tool test2json")
+	w.look(proc.dir)
+
+	var seen time.Duration
+	for _, p := range w.processes() {
+		seen += p.used + p.unseen()
+	}
+	if want := 8700 * tick; seen != want {
+		t.Errorf("%v are seen, want %v", seen, want)
+	}
+	if total := w.total(); total < seen { // and the time of other children of this process
+		t.Errorf("%v together are less than the %v that are seen", total, seen)
+	}
+}
+
+// A process that ends between the last look and the end of watching is not alive in the sum:
+// the kernel's total has its time.
+func TestLastLook(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("there is no /proc")
+	}
+	child := exec.Command("cat")
+	input, err := child.StdinPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watch(t.Context(), os.Getpid())
+	has := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.alive[child.Process.Pid] != nil
+	}
+	await.True(t, "the child is seen", has)
+	_ = input.Close()
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+	if w.stop(); has() {
+		t.Error("a process that has ended counts as alive")
 	}
 }
 

@@ -151,7 +151,7 @@ func connect(t testing.TB, ph *posthorn.Client) *pgx.Conn {
 // await.Limit, or if the client has stopped with an error.
 func wait(t testing.TB, what string, ph *posthorn.Client, missing func() string) {
 	t.Helper()
-	for deadline := time.Now().Add(await.Limit); ; await.Pause() {
+	for began := time.Now(); ; await.PauseSince(began) {
 		left := missing()
 		if left == "" {
 			return
@@ -159,7 +159,7 @@ func wait(t testing.TB, what string, ph *posthorn.Client, missing func() string)
 		if r, ok := runs.Load(ph); ok && r.(*running).failed() {
 			t.Fatalf("posthorntest: %s: the client has stopped running; %s", what, left)
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > await.Limit {
 			t.Fatalf("posthorntest: %s: after %v %s", what, await.Limit, left)
 		}
 	}

@@ -38,9 +38,9 @@ var checkConnections atomic.Bool
 
 // untilNone calls remaining until it returns nothing, or the time limit is over.
 func untilNone(remaining func() []string) []string {
-	for deadline := time.Now().Add(await.Limit); ; await.Pause() {
+	for began := time.Now(); ; await.PauseSince(began) {
 		left := remaining()
-		if len(left) == 0 || time.Now().After(deadline) {
+		if len(left) == 0 || time.Since(began) > await.Limit {
 			return left
 		}
 	}

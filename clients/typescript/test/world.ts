@@ -12,15 +12,13 @@ export function fresh(prefix: string): string {
   return `${prefix}_${randomBytes(6).toString('hex')}`
 }
 
+// The tests of a file share connections, since some ask again and again. The process ends although they are open.
+const pool = new pg.Pool({ connectionString: databaseUrl, allowExitOnIdle: true })
+pool.on('error', () => undefined)
+
 /** Runs SQL of a test. */
 export async function sql(text: string, values: unknown[] = []): Promise<any[]> {
-  const client = new pg.Client(databaseUrl)
-  await client.connect()
-  try {
-    return (await client.query(text, values)).rows
-  } finally {
-    await client.end()
-  }
+  return (await pool.query(text, values)).rows
 }
 
 /** Makes a namespace, and returns its name. */
@@ -57,12 +55,13 @@ export function run(client: Posthorn): { stop: () => Promise<void> } {
   return { stop }
 }
 
-/** Waits until a condition holds. */
+/** Waits until a condition holds. The longer it has waited, the rarer it looks. */
 export async function until(what: string, condition: () => unknown, seconds = Number(process.env['POSTHORN_TEST_WAIT'] ?? 60)): Promise<void> {
-  const end = Date.now() + seconds * 1000
+  const began = Date.now()
   while (!(await condition())) {
-    if (Date.now() > end) throw new Error(`waited in vain: ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 10))
+    const waited = Date.now() - began
+    if (waited > seconds * 1000) throw new Error(`waited in vain: ${what}`)
+    await new Promise((resolve) => setTimeout(resolve, Math.min(10 + waited / 10, 50)))
   }
 }
 

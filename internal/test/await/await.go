@@ -27,15 +27,16 @@ func limit(given string) time.Duration {
 	return d
 }
 
-// pollInterval is the pause between two checks of a condition.
-const pollInterval = 2 * time.Millisecond
+// pollInterval is the first pause between two checks of a condition, and longestPause the
+// longest one.
+const pollInterval, longestPause = 2 * time.Millisecond, 20 * time.Millisecond
 
 // True waits until the condition holds. After Limit the test fails, and the
 // failure names the condition.
 func True(t testing.TB, condition string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(Limit); !holds(); Pause() {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !holds(); PauseSince(began) {
+		if time.Since(began) > Limit {
 			t.Fatalf("not true after %v: %s", Limit, condition)
 		}
 	}
@@ -43,6 +44,13 @@ func True(t testing.TB, condition string, holds func() bool) {
 
 // Pause sleeps for one poll interval, in loops that True cannot express.
 func Pause() { time.Sleep(pollInterval) }
+
+// PauseSince sleeps before the next check of a condition that a test awaits since began: for a
+// tenth of the time that it has waited. So a short wait ends at once, and a long one leaves
+// the processor to the work that it waits for.
+func PauseSince(began time.Time) {
+	time.Sleep(min(max(time.Since(began)/10, pollInterval), longestPause))
+}
 
 // Value waits for the next value of a channel. The test fails after Limit, or
 // when the channel is closed, and the failure names the value.

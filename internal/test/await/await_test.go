@@ -17,6 +17,23 @@ func TestTrueChecksUntilTheConditionHolds(t *testing.T) {
 	}
 }
 
+// Checks become rarer as the test waits, but come soon after the condition holds.
+func TestLongWaitsCheckRarely(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for after, most := range map[time.Duration]int{10 * time.Millisecond: 5, time.Second: 80, time.Minute: 3100} {
+			began, checks := time.Now(), 0
+			await.True(t, "enough time", func() bool { checks++; return time.Since(began) >= after })
+			if late := time.Since(began) - after; late > after/5 || late > 20*time.Millisecond {
+				t.Errorf("the end of %v was seen %v late", after, late)
+			}
+			if checks > most+1 {
+				t.Errorf("%d checks in %v", checks, after)
+			}
+		}
+	})
+}
+
 func TestValueAndClosed(t *testing.T) {
 	t.Parallel()
 	values := make(chan int)

@@ -33,9 +33,9 @@ stress: ## runs each package's tests ROUNDS=30 times on a busy machine; continue
 	@scripts/deps
 	@go run ./internal/test/testrun -stress $(ROUNDS) -only "$(ONLY)"
 
-mutants: ## breaks the code in small ways, one at a time, and prints those that no test notices; ONLY=settle; before a release
+mutants: ## breaks the code in small ways, one at a time, and prints those that no test notices; ONLY=settle, ARGS="-every 9"; before a release
 	@scripts/deps
-	@go run ./internal/mutants -only "$(ONLY)"
+	@go run ./internal/mutants -only "$(ONLY)" $(ARGS)
 
 torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs or pipeline, each FOR=10m
 	@scripts/deps

@@ -4,6 +4,7 @@
 //
 //	go run ./internal/mutants                 all mutants; continues an interrupted run
 //	go run ./internal/mutants -only settle    those whose name or file contains settle
+//	go run ./internal/mutants -every 9        a sample: the first of them, and each ninth after it
 //	go run ./internal/mutants -scenarios      those that name scenarios, without tests: takes seconds for each
 //
 // The mutants are listed in the text files of this directory:
@@ -43,12 +44,16 @@ import (
 
 func main() {
 	only := flag.String("only", "", "only the mutants whose name or file contains this")
+	every := flag.Int("every", 1, "of the mutants that -only selects, only the first, and then each one after so many: a sample")
 	verbose := flag.Bool("v", false, "print the output of the tests")
 	searchOnly := flag.Bool("scenarios", false, "only the mutants that name scenarios, and no tests")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	all, err := load(*only)
+	if err == nil {
+		all, err = sample(all, *every)
+	}
 	if err == nil && *searchOnly {
 		err = searchAll(ctx, all, *verbose)
 	} else if err == nil {
@@ -72,6 +77,17 @@ func load(only string) ([]mutant, error) {
 	return slices.DeleteFunc(all, func(m mutant) bool {
 		return !strings.Contains(m.name, only) && !strings.Contains(m.file, only)
 	}), nil
+}
+
+// sample returns the first mutant, and then each one after so many.
+func sample(all []mutant, every int) (some []mutant, err error) {
+	if every < 1 {
+		return nil, errors.New("-every is less than 1")
+	}
+	for i := 0; i < len(all); i += every {
+		some = append(some, all[i])
+	}
+	return some, nil
 }
 
 func run(ctx context.Context, selected []mutant, verbose bool) error {

@@ -118,3 +118,24 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+func TestSample(t *testing.T) {
+	t.Parallel()
+	all := make([]mutant, 10)
+	for i := range all {
+		all[i].name = fmt.Sprint(i)
+	}
+	for every, want := range map[int]string{1: "0123456789", 3: "0369", 9: "09", 20: "0"} {
+		some, err := sample(all, every)
+		got := ""
+		for _, m := range some {
+			got += m.name
+		}
+		if err != nil || got != want {
+			t.Errorf("every %d: got %s, %v, want %s", every, got, err, want)
+		}
+	}
+	if _, err := sample(all, 0); err == nil {
+		t.Error("a sample of every 0 is taken")
+	}
+}

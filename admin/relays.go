@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -128,6 +129,32 @@ func (a *Admin) ImportedStreams(ctx context.Context, name string) ([]ImportedStr
 		from posthorn.import_stream_status
 		where namespace = $1::text and import = $2::text and stream <> all ($3::text[])
 		order by stream`, a.namespace, name, list(a.hidden))
+}
+
+// ImportDeadLetter is an event of a broker that an import did not publish: its log was
+// restored or failed over, and another event was imported under the id.
+type ImportDeadLetter struct {
+	Stream       string          `json:"stream"`
+	EventID      int64           `json:"event_id"` // in the log that it is from
+	Log          string          `json:"log"`
+	LogNamespace string          `json:"log_namespace"`
+	Type         string          `json:"type"`
+	Key          string          `json:"key,omitempty"`
+	Tags         []string        `json:"tags"`
+	Payload      json.RawMessage `json:"payload"`
+	Metadata     json.RawMessage `json:"metadata"`
+	PublishedAt  time.Time       `json:"published_at"`
+	Reason       string          `json:"reason"`
+	FailedAt     time.Time       `json:"failed_at"`
+}
+
+// ImportDeadLetters returns the last dead letters of an import, at most a thousand.
+func (a *Admin) ImportDeadLetters(ctx context.Context, name string) ([]ImportDeadLetter, error) {
+	if err := a.see(ctx, a.db, anImport(name)); err != nil {
+		return nil, err
+	}
+	return rows[ImportDeadLetter](ctx, a.db, "list dead letters of import",
+		"select * from posthorn.list_import_dead_letters($1::text, $2::text, $3::text[])", a.namespace, name, list(a.hidden))
 }
 
 // DeleteImport deletes an import and its positions. The events that it published stay.

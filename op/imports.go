@@ -17,22 +17,28 @@ var ListImports = listAll(About{
 	Page:    "relays",
 }, (*admin.Admin).Imports)
 
-// ImportDetails is an import with its position in each stream.
+// ImportDetails is an import with its position in each stream, and its dead letters.
 type ImportDetails struct {
 	admin.ImportStatus
-	Known []admin.ImportedStream `json:"streams_at_broker"`
+	Known       []admin.ImportedStream   `json:"streams_at_broker"`
+	DeadLetters []admin.ImportDeadLetter `json:"dead_letters"`
 }
 
 var GetImport = getNamed(About{
 	Topic: imports, SQL: "import_stream_status",
-	Does: "Show one import: its leader, and its position in each stream",
-	More: "A position has the form of the broker.",
+	Does: "Show one import: its leader, its position in each stream, and its dead letters",
+	More: "A position has the form of the broker. A dead letter is an event that was not published, since another event was imported under its id.",
 }, func(a *admin.Admin, ctx context.Context, name string) (d ImportDetails, err error) {
 	if d.ImportStatus, err = a.Import(ctx, name); err != nil {
 		return d, err
 	}
 	known, err := a.ImportedStreams(ctx, name)
+	if err != nil {
+		return d, err
+	}
 	d.Known = append([]admin.ImportedStream{}, known...)
+	dead, err := a.ImportDeadLetters(ctx, name)
+	d.DeadLetters = append([]admin.ImportDeadLetter{}, dead...)
 	return d, err
 })
 

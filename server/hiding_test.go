@@ -125,6 +125,8 @@ func hush7(t *testing.T) *hushed {
 		`select posthorn.define_archive('default', 'cold', 'file:///var/archive')`,
 		`insert into posthorn.archive_streams (archive_id, stream_id, failures, error)
 			select a.id, s.id, 1, 'xq7error of an archive' from posthorn.archives a, posthorn.stream_names s where s.name = 'xq7stream'`,
+		`insert into posthorn.import_dead_letters (import_id, stream, event_id, print, log, log_namespace, type, key, tags, payload, metadata, published_at, reason)
+			select id, 'xq7stream', 1, 1, gen_random_uuid(), 'xq7there', 'xq7type', 'xq7key', '{}', '{"a": "xq7payload"}', '{}', posthorn.now(), 'xq7reason' from posthorn.imports`,
 		// A projection that an event of the stream stops.
 		`select posthorn.define_projection('default', 'totals')`,
 		`select posthorn.fail_projection(lease, attempt, (select min(id) from posthorn.events), 'xq7error of a projection') from posthorn.claim('default', 'totals', 'w', 1)`,

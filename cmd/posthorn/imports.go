@@ -18,7 +18,7 @@ func newImports(a *app) *cobra.Command {
 		long:  "An import publishes events of other databases from a broker; posthorn import runs one.",
 	},
 		list(a, op.ListImports, importsHelp, importColumns),
-		show(a, op.GetImport, importFields, func(w io.Writer, d op.ImportDetails) error { return importedColumns.printBelow(w, d.Known) }),
+		show(a, op.GetImport, importFields, printImport),
 		change(a, op.DeleteImport, func(c *changeCommand) { c.goesOn = always }),
 	)
 }
@@ -68,6 +68,18 @@ var importedColumns = columns[admin.ImportedStream]{"stream|position|imported|la
 		lag = fmt.Sprint(*s.LagEvents)
 	}
 	return []any{s.Stream, s.Position, s.Imported, lag, roughSeconds(s.LagSeconds), s.TrimmedAt, s.Error}
+}}
+
+// printImport prints the streams of an import and its dead letters.
+func printImport(w io.Writer, d op.ImportDetails) error {
+	if err := importedColumns.printBelow(w, d.Known); err != nil || len(d.DeadLetters) == 0 {
+		return err
+	}
+	return importDeadColumns.printBelow(w, d.DeadLetters)
+}
+
+var importDeadColumns = columns[admin.ImportDeadLetter]{"dead letter|stream|type|key|published|failed|reason|payload", func(l admin.ImportDeadLetter) []any {
+	return []any{l.EventID, l.Stream, l.Type, l.Key, l.PublishedAt, l.FailedAt, l.Reason, string(l.Payload)}
 }}
 
 func importFields(field fields, d op.ImportDetails) {

@@ -240,6 +240,7 @@ var everyday = []calls{
 		"select posthorn.define_import('default', 'fresh', 'nats://h', 'nats')",
 		"select posthorn.delete_import('default', 'in')",
 		"select count(*) from posthorn.import_positions($import)",
+		"select count(*) from posthorn.list_import_dead_letters('default', 'in')",
 		"select posthorn.note_import_lag($import, 'importer-h-1-0123abcd', i.term, '{a}', '{1}', array[now()]) from " + leadImport,
 		"select posthorn.note_import_error($import, 'importer-h-1-0123abcd', i.term, 'a', 'broken') from " + leadImport,
 		"select posthorn.resign_import($import, 'importer-h-1-0123abcd', i.term) from " + leadImport,

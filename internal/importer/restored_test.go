@@ -1,7 +1,11 @@
 package importer_test
 
 import (
+	"encoding/json"
 	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
@@ -65,4 +69,40 @@ func relayTo(w *testworld.World, b *broker) (stop func()) {
 
 func relayed(w *testworld.World) int {
 	return testworld.Ask[int](w, "select count(*) from posthorn.outbox_event where published_at is not null")
+}
+
+// Another event under the id of one that was imported is no repeat: its log was restored,
+// and did not notice. It is kept as a dead letter, once, however often the broker repeats it.
+func TestAnotherEventUnderAKnownIDIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld(t), newBroker(t, "redis")
+	b.write("orders", 1, 300) // the first two hundred are not beside the position any more
+	w.imports(b)
+	w.has("orders", upTo(300)...)
+	later := func(e *posthorn.Event) { e.PublishedAt = e.PublishedAt.Add(time.Hour) }
+	other := func(e *posthorn.Event) { e.Payload = json.RawMessage(`{"n": "other"}`) }
+	b.write("orders", 5, 6, later)
+	b.write("orders", 299, 300, other)
+	again, err := b.redis.XRevRangeN(t.Context(), "orders", "+", "-", 2).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range again {
+		if err := b.redis.XAdd(t.Context(), &goredis.XAddArgs{Stream: "orders", Values: entry.Values}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.write("orders", 7, 7) // a repeat
+	b.write("orders", 301, 301)
+	w.has("orders", upTo(301)...)
+	testworld.Equal(t, "dead letters", testworld.Column[string](w, `
+		select concat_ws(' ', event_id, key, payload->>'n', reason) from posthorn.list_import_dead_letters('default') order by event_id`), []string{
+		"5 k 5 another event was imported under id 5 of the log", "6 k 6 another event was imported under id 6 of the log",
+		"299 k other another event was imported under id 299 of the log", "300 k other another event was imported under id 300 of the log",
+	})
+	dead, err := w.Admin().Hiding([]string{"orders"}).ImportDeadLetters(t.Context(), "import")
+	if err == nil && len(dead) > 0 {
+		t.Errorf("%d dead letters of a stream that the caller may not read", len(dead))
+	}
+	testworld.Equal(t, "findings", testworld.Ask[int](w, `select count(*) from posthorn.doctor() where "check" = 'imports' and found like '%has 4 dead letters%'`), 1)
 }

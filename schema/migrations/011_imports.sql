@@ -28,6 +28,7 @@ create table posthorn.import_streams (
   namespace text,
   last_id bigint not null default 0,   -- the highest id in that log that was imported
   recent bigint[] not null default '{}', -- the ids that were imported last, until they go to imported_ids
+  recent_prints bigint[] not null default '{}', -- of the events with these ids, see event_print
   imported bigint not null default 0,  -- events
   moved_at timestamptz,
   trimmed_at timestamptz,              -- when the broker was found to have removed events that were not imported
@@ -47,7 +48,27 @@ create table posthorn.imported_ids (
   high bigint not null,
   ids bigint[] not null,
   at timestamptz not null default posthorn.now(),
+  prints bigint[] not null,
   primary key (import_id, stream, imported)
 );
 comment on table posthorn.imported_ids is 'Which events were imported lately, by their ids at the origin, to know them when the broker repeats them.';
 create index imported_ids_at on posthorn.imported_ids (at);
+
+create table posthorn.import_dead_letters (
+  import_id int not null,
+  stream text not null,
+  event_id bigint not null,            -- in the log that it is from
+  print bigint not null,
+  log uuid not null,
+  log_namespace text not null,
+  type text not null,
+  key text,
+  tags text[] not null,
+  payload json not null,
+  metadata json not null,
+  published_at timestamptz not null,
+  reason text not null,
+  failed_at timestamptz not null default posthorn.now(),
+  primary key (import_id, stream, event_id, print)
+);
+comment on table posthorn.import_dead_letters is 'Events of brokers that an import did not publish, since another event was imported under their id.';

@@ -61,6 +61,12 @@ as $$
     'replay them where they were published, and let the broker keep more', 'imports that lost events', false, i.lag_events
   from i where cardinality(i.trimmed) > 0
   union all
+  select 'fail', i.namespace, i.import, format('%s has %s: another event was imported under the same id, before their log was restored or failed over',
+      i.title, posthorn.counted(count(*), 'dead letter')), 'look: ' || posthorn.command_line(i.namespace, 'imports show', i.import), null, false, count(*)
+  from i cross join lateral posthorn.list_import_dead_letters(i.namespace, i.import, hidden_streams) d
+  where d.failed_at > posthorn.now() - interval '7 days'
+  group by i.namespace, i.import, i.title
+  union all
   (select 'warn', i.namespace, i.import, case
       when i.owner is null then format('no process runs %s from %s; how much is left there is not known', i.title, i.source)
       when i.error is not null then format('%s cannot go on: %s', i.title, i.error)

@@ -55,6 +55,7 @@ begin
   delete from posthorn.leads l where l.kind = 'import' and l.id = gone;
   delete from posthorn.import_streams s where s.import_id = gone;
   delete from posthorn.imported_ids k where k.import_id = gone;
+  delete from posthorn.import_dead_letters d where d.import_id = gone;
 end $$;
 comment on function posthorn.delete_import(text, text) is
   'admin: Forgets an import and its positions; the events that it published stay.';

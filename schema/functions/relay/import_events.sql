@@ -16,6 +16,9 @@ declare
   stream_ids bigint[];
   known_types text[] := posthorn.types_of_others(import_events.types);
   heads text[];
+  prints bigint[] := array(
+    select posthorn.event_print(e.published, e.payload)
+    from unnest(import_events.published, import_events.payloads) with ordinality e (published, payload, n) order by e.n);
   repeats int[];
   imported bigint;
 begin
@@ -34,6 +37,11 @@ begin
   perform posthorn.commit_firmly();
   perform posthorn.know_streams(i.id, import_events.streams, import_events.logs, import_events.namespaces);
   repeats := posthorn.repeats(i.id, import_events.streams, import_events.parts, import_events.ids);
+  if repeats is not null then
+    perform posthorn.bury_others(i, import_events.streams, import_events.parts, import_events.ids, prints, repeats,
+      import_events.logs, import_events.namespaces, import_events.types, import_events.payloads, import_events.published,
+      import_events.keys, import_events.tags, import_events.metadata);
+  end if;
   heads := array(
     select format('{"posthorn_origin":{"log":"%s","namespace":%s,"stream":%s,"id":', p.log, to_json(p.namespace), to_json(p.stream))
     from unnest(import_events.streams, import_events.logs, import_events.namespaces) with ordinality p (stream, log, namespace, part)
@@ -47,7 +55,7 @@ begin
   where repeats is null or e.n not in (select unnest(repeats));
   get diagnostics imported = row_count;
   perform posthorn.move_import(i.id, import_events.streams, import_events.passed, import_events.trimmed, import_events.parts,
-    import_events.ids, repeats);
+    import_events.ids, prints, repeats);
   return imported;
 end $$;
 comment on function posthorn.import_events( bigint, text, bigint, text[], text[], text[], uuid[], text[], boolean[], int[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
@@ -127,7 +135,7 @@ begin
   on conflict do nothing;
   with changed as (
     update posthorn.import_streams s
-    set log = p.log, namespace = p.namespace, last_id = 0, recent = '{}'
+    set log = p.log, namespace = p.namespace, last_id = 0, recent = '{}', recent_prints = '{}'
     from unnest(streams, logs, namespaces) p (stream, log, namespace)
     where s.import_id = import and s.stream = p.stream and p.log is not null
       and (s.log, s.namespace) is distinct from (p.log, p.namespace)
@@ -175,28 +183,72 @@ begin
   );
 end $$;
 
+-- Tells events apart that have one id.
+create or replace function posthorn.event_print(published timestamptz, payload json)
+returns bigint language sql immutable parallel safe
+return hashtextextended(payload::text, (extract(epoch from published) * 1000000)::bigint);
+
+-- Keeps those events of a batch whose ids are known, and are the ids of other events: their log was restored or failed
+-- over, and had given out the ids before. They are no repeats. An event that is read again is kept once.
+create or replace function posthorn.bury_others(
+  i posthorn.imports, streams text[], parts int[], ids bigint[], prints bigint[], repeats int[], logs uuid[], namespaces text[],
+  types text[], payloads json[], published timestamptz[], keys text[], tags text[], metadata json[]
+) returns void language plpgsql as $$
+declare
+  buried int;
+begin
+  insert into posthorn.import_dead_letters (import_id, stream, event_id, print, log, log_namespace, type, key, tags, payload, metadata, published_at, reason)
+  select i.id, streams[e.part], e.id, e.print, logs[e.part], namespaces[e.part], e.type, e.key,
+    case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.published,
+    format('another event was imported under id %s of the log', e.id)
+  from unnest(parts, ids, prints, types, payloads, published, keys, tags, metadata)
+    with ordinality e (part, id, print, type, payload, published, key, tags, metadata, n)
+  where e.n = any (repeats)
+    and e.print <> all (array(
+      select k.print from posthorn.known_prints(i.id, streams[e.part], e.id) k
+      union all
+      select f.print from unnest(parts, ids, prints) with ordinality f (part, id, print, n) where f.part = e.part and f.id = e.id and f.n < e.n))
+  on conflict do nothing;
+  get diagnostics buried = row_count;
+  if buried > 0 then
+    raise warning 'import %: another event was imported under the id of % before; kept as dead letters', quote_literal(i.name), posthorn.counted(buried, 'event')
+      using errcode = 'PH006', hint = format('The log that they are from was restored or failed over. See: posthorn imports show %s.', i.name);
+  end if;
+end $$;
+
+-- The prints of the events that were imported under an id.
+create or replace function posthorn.known_prints(import int, stream text, id bigint)
+returns table (print bigint) language sql stable as $$
+  select x.print from posthorn.import_streams s cross join lateral unnest(s.recent, s.recent_prints) x (id, print)
+  where s.import_id = known_prints.import and s.stream = known_prints.stream and x.id = known_prints.id
+  union all
+  select x.print from posthorn.imported_ids k cross join lateral unnest(k.ids, k.prints) x (id, print)
+  where k.import_id = known_prints.import and k.stream = known_prints.stream and known_prints.id between k.low and k.high and x.id = known_prints.id
+$$;
+
 -- Moves an import past a batch. The ids of the last 200,000 events of each stream stay known. Up to 200 ids stay beside
 -- the position, so that a stream with few events does not get a row of ids for each batch.
 create or replace function posthorn.move_import(
-  import int, streams text[], passed text[], trimmed boolean[], parts int[], ids bigint[], repeats int[]
+  import int, streams text[], passed text[], trimmed boolean[], parts int[], ids bigint[], prints bigint[], repeats int[]
 ) returns void language plpgsql as $$
 declare
   at timestamptz := posthorn.now();
 begin
   with fresh as (
-    select e.part, array_agg(e.id) as ids, max(e.id) as last_id, count(*) as n
-    from unnest(parts, ids) with ordinality e (part, id, n)
+    select e.part, array_agg(e.id) as ids, array_agg(e.print) as prints, max(e.id) as last_id, count(*) as n
+    from unnest(parts, ids, prints) with ordinality e (part, id, print, n)
     where repeats is null or e.n not in (select unnest(repeats))
     group by e.part
   ), moved as (
     select s.stream, s.imported + coalesce(f.n, 0) as imported, s.recent || coalesce(f.ids, '{}') as ids,
+      s.recent_prints || coalesce(f.prints, '{}') as prints,
       greatest(s.last_id, f.last_id) as last_id, p.passed, p.trimmed
     from unnest(streams, passed, trimmed) with ordinality p (stream, passed, trimmed, part)
     join posthorn.import_streams s on s.import_id = import and s.stream = p.stream
     left join fresh f on f.part = p.part
   ), kept as (
-    insert into posthorn.imported_ids (import_id, stream, imported, low, high, ids, at)
-    select import, m.stream, m.imported, x.low, x.high, m.ids, at
+    insert into posthorn.imported_ids (import_id, stream, imported, low, high, ids, prints, at)
+    select import, m.stream, m.imported, x.low, x.high, m.ids, m.prints, at
     from moved m
     cross join lateral (select min(i) as low, max(i) as high from unnest(m.ids) i) x
     where cardinality(m.ids) >= 200
@@ -205,6 +257,7 @@ begin
   update posthorn.import_streams s
   set position = m.passed, imported = m.imported, last_id = m.last_id, moved_at = at,
     recent = case when cardinality(m.ids) < 200 then m.ids else '{}' end,
+    recent_prints = case when cardinality(m.ids) < 200 then m.prints else '{}' end,
     trimmed_at = case when m.trimmed then at else s.trimmed_at end, error = null, failed_at = null
   from moved m
   where s.import_id = import and s.stream = m.stream;

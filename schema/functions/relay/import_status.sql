@@ -1,7 +1,8 @@
 create or replace view posthorn.import_stream_status as
 select n.namespace, i.name as import, s.stream, s.position, s.log, s.namespace as log_namespace, s.imported, s.moved_at,
   s.lag_events, coalesce(greatest(extract(epoch from posthorn.now() - s.oldest), 0), 0)::float8 as lag_seconds, s.trimmed_at,
-  s.error, s.failed_at
+  s.error, s.failed_at,
+  (select count(*) from posthorn.import_dead_letters d where d.import_id = s.import_id and d.stream = s.stream) as dead_letters
 from posthorn.import_streams s
 join posthorn.imports i on i.id = s.import_id
 join posthorn.namespaces n on n.id = i.namespace_id;

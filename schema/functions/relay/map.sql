@@ -5,6 +5,7 @@
 --   relayed                       the events that were written, and when
 --   imports, import_streams       streams of brokers that a process publishes into the log, and its positions
 --   imported_ids                  ids at the origin, to know the events that a broker repeats
+--   import_dead_letters           events that have the id of another one that was imported
 --   outbox_event, relay_status, relay_leases, import_status, import_stream_status (views); an insert into outbox_event publishes
 --
 -- Flow

@@ -2,8 +2,15 @@ package testpg
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"os"
 
 	"github.com/jackc/pgx/v5"
@@ -12,10 +19,10 @@ import (
 	"github.com/posthorn/posthorn/localpg"
 )
 
-// StartServer runs a Postgres for tests in dir and returns its URL. The server ends
+// StartServer runs a Postgres for tests in dir and returns its address, a URL. The server ends
 // with this process. An empty binDir selects the newest installed version. Durability
 // is switched off, since the data need not survive a crash.
-func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (url string, err error) {
+func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (address string, err error) {
 	s, err := localpg.Start(ctx, Config(dir.Path, binDir, map[string]string{
 		"fsync":                     "off",
 		"full_page_writes":          "off",
@@ -29,7 +36,37 @@ func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (url stri
 	if err != nil {
 		return "", err
 	}
-	return s.URL(), nil
+	return s.URL(), hashPasswordOnce(ctx, s.URL())
+}
+
+// hashPasswordOnce stores the password of the URL's role so that a client hashes it once, and
+// not 4,096 times at the begin of each session, of which tests have tens of thousands. The
+// password is random and long, so it is as hard to guess.
+func hashPasswordOnce(ctx context.Context, of string) error {
+	role, err := url.Parse(of)
+	if err != nil {
+		return err
+	}
+	password, _ := role.User.Password()
+	salt := []byte(rand.Text())
+	salted, err := pbkdf2.Key(sha256.New, password, salt, 1, sha256.Size)
+	if err != nil {
+		return err
+	}
+	key := func(name string) []byte {
+		mac := hmac.New(sha256.New, salted)
+		mac.Write([]byte(name))
+		return mac.Sum(nil)
+	}
+	stored, text := sha256.Sum256(key("Client Key")), base64.StdEncoding.EncodeToString // as RFC 5803 says
+	conn, err := pgx.Connect(ctx, of)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, fmt.Sprintf("alter role %s password 'SCRAM-SHA-256$1:%s$%s:%s'",
+		role.User.Username(), text(salt), text(stored[:]), text(key("Server Key"))))
+	return err
 }
 
 // Config is the configuration of a server in dir. It keeps dynamic shared memory in files

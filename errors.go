@@ -23,6 +23,10 @@ var (
 	ErrInvalid = pg.ErrInvalid
 	// ErrRefused: the state of the thing, or the rights of the caller, do not allow the call.
 	ErrRefused = pg.ErrRefused
+	// ErrUnconfirmed: the transaction is committed and visible, but the server's wait for its
+	// synchronous standby was cancelled: a failover may lose it. A transaction of the program
+	// on [Client.Pool] returns a *pgconn.PgError with the code PH007 for it.
+	ErrUnconfirmed = pg.ErrUnconfirmed
 	// ErrNotMigrated: the database lacks the schema that this version needs.
 	ErrNotMigrated = schema.ErrNotMigrated
 	// ErrTimedOut: the event that a job waited for has not come in time, see [Job.Await].

@@ -69,7 +69,8 @@ func SQL(conn SQLConn) DB { return stdsql.DB{Conn: conn} }
 // commits.
 //
 // A delayed message gets another id when it enters the log. For a DedupKey that was used
-// before, the id is that of the existing event.
+// before, the id is that of the existing event. After [ErrUnconfirmed] the events exist, and
+// a failover may lose them.
 //
 // The payloads of confidential streams are sealed first, see [Config].Seal. In the first
 // seconds after a stream became confidential, a transaction may be refused once: repeat

@@ -97,7 +97,7 @@ func (c *Client) Publisher(config PublisherConfig) *Publisher {
 }
 
 // Publish returns the ids of the events when they are committed. With an error none of
-// the messages is written. Other messages of the batch do not affect the result.
+// the messages is written, except after [ErrUnconfirmed]. Other messages of the batch do not affect the result.
 //
 // If ctx ends while the messages are being written, they may still be written. With a
 // [Message].DedupKey it is safe to publish them again.

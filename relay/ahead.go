@@ -36,7 +36,7 @@ func CheckLast(ctx context.Context, lastID func(context.Context) (int64, error),
 	}
 	return &aheadError{
 		text: fmt.Sprintf("the broker is ahead of the log: it has event %d, and the log has given out ids up to %d", id, highest),
-		hint: "The database was restored, and has not noticed. Move its ids on: posthorn rebase --force. Then the relay goes on; see docs/operations.md.",
+		hint: "After a failover this is the old primary, or another relay writes from one: see the old primary in docs/standbys.md. After a restore of data alone, see Restore in docs/operations.md.",
 	}
 }
 

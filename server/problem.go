@@ -95,6 +95,8 @@ func problemOf(ctx context.Context, err error) *problem {
 		return badRequest(messageOf(err), posthorn.Hint(err))
 	case errors.Is(err, posthorn.ErrRefused):
 		return newProblem(http.StatusForbidden, messageOf(err), posthorn.Hint(err))
+	case errors.Is(err, posthorn.ErrUnconfirmed):
+		return newProblem(http.StatusGatewayTimeout, messageOf(err), posthorn.Hint(err)).withType("unconfirmed")
 	case isUnavailable(err):
 		return unavailable("the database does not answer now", "Try again soon.").withCause(err)
 	}

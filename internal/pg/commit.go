@@ -76,6 +76,8 @@ type JobsEnding struct {
 // rest: effects are committed only with the end of their events or jobs. A failure of the commit
 // itself is a [CommitError]. Errors of settling are those of [Settle] and [SettleUntil].
 //
+// After an [ErrUnconfirmed], the transaction is committed.
+//
 // With Another, the status of the connection tells whether a new transaction has begun. A
 // failure to begin one is not an error, since the last one is committed.
 func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
@@ -90,13 +92,18 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 		batch.Queue("begin")
 	}
 	results := conn.SendBatch(ctx, batch)
-	defer func() { _ = results.Close() }() // an error after the commit changes nothing
+	defer func() { _ = results.Close() }()
 	if _, err := results.Exec(); err != nil {
 		return Translate(e.verb(), err)
 	}
 	tag, err := results.Exec()
 	if err == nil && tag.String() == "ROLLBACK" {
 		err = pgx.ErrTxCommitRollback
+	}
+	if err == nil {
+		if closeErr := results.Close(); sqlState(closeErr) == unconfirmedCode { // other errors after the commit change nothing
+			err = closeErr
+		}
 	}
 	if err != nil {
 		return &CommitError{Translate("commit", err)}

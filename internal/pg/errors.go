@@ -19,6 +19,9 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	ErrInvalid   = errors.New("invalid argument")
 	ErrRefused   = errors.New("refused")
+
+	// ErrUnconfirmed says that a transaction is committed, and that a failover may lose it.
+	ErrUnconfirmed = errors.New("not confirmed by a standby")
 )
 
 var sentinels = map[string]error{
@@ -27,6 +30,8 @@ var sentinels = map[string]error{
 	"PH003": ErrLeaseLost,
 	"PH004": ErrInvalid,
 	"PH005": ErrRefused,
+
+	unconfirmedCode: ErrUnconfirmed,
 }
 
 // Error is an error that an SQL function raised. It unwraps to one of the kinds, such as

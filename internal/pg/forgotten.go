@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // A connection can be forgotten while others to the same address work: a proxy hangs, or a
@@ -183,8 +184,10 @@ func (e *forgottenError) Hint() string {
 }
 
 // watchedOf returns the monitored connection below a connection of pgx, or nil.
-func watchedOf(conn *pgx.Conn) *watchedConn {
-	c := conn.PgConn().Conn()
+func watchedOf(conn *pgx.Conn) *watchedConn { return watchedBelow(conn.PgConn()) }
+
+func watchedBelow(conn *pgconn.PgConn) *watchedConn {
+	c := conn.Conn()
 	for {
 		switch below := c.(type) {
 		case *watchedConn:

@@ -35,6 +35,7 @@ type monitor struct {
 	silent map[string]time.Time // when an address was last found silent
 	probed map[string]time.Time // when an address was last probed
 	pooled map[string]bool      // a pooler answers at the address
+	old    map[string]uint64    // the timeline of whose primary an address was left last
 }
 
 const (
@@ -52,7 +53,7 @@ const (
 func newMonitor(config *pgx.ConnConfig, log *slog.Logger) *monitor {
 	m := &monitor{
 		config: config.Copy(), dial: config.DialFunc, log: log,
-		conns: map[*watchedConn]struct{}{}, silent: map[string]time.Time{}, probed: map[string]time.Time{}, pooled: map[string]bool{},
+		conns: map[*watchedConn]struct{}{}, silent: map[string]time.Time{}, probed: map[string]time.Time{}, pooled: map[string]bool{}, old: map[string]uint64{},
 	}
 	first := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 	for _, other := range config.Fallbacks { // some differ only in TLS
@@ -72,6 +73,8 @@ func newMonitor(config *pgx.ConnConfig, log *slog.Logger) *monitor {
 // have deadlines, see [Within].
 func (m *monitor) watch(config *pgx.ConnConfig, limited bool) {
 	config.DialFunc = m.connect
+	reportUnconfirmed(&config.Config)
+	m.watchIdentity(&config.Config)
 	config.ConnectTimeout = m.connectTimeout
 	tracer := pgx.QueryTracer(statementTracer{})
 	if limited {
@@ -86,6 +89,9 @@ func (m *monitor) watch(config *pgx.ConnConfig, limited bool) {
 // connect dials. If there are several addresses, it skips one that was silent a moment ago,
 // since each new connection would wait for it.
 func (m *monitor) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	if network == noNetwork {
+		return nil, errNoCancel
+	}
 	cancels := ctx.Value(connecting{}) == nil
 	if (m.severalHosts || cancels) && m.wasSilent(address) {
 		return nil, &silentError{address}
@@ -108,6 +114,7 @@ func (m *monitor) connect(ctx context.Context, network, address string) (net.Con
 		return nil, err
 	}
 	c := &watchedConn{Conn: conn, monitor: m, network: network, address: address, opened: began, active: began, lastReceived: lastReceived(address)}
+	c.identity.Store(&identity{asked: began})
 	c.timer = time.AfterFunc(probeAfter, c.wait)
 	c.timer.Stop()
 	m.mu.Lock()
@@ -240,6 +247,8 @@ type watchedConn struct {
 
 	backend    atomic.Uint32 // the id of the process of the server; 0 before the connection is made
 	statements atomic.Int32  // in progress
+
+	identity atomic.Pointer[identity] // of the server
 
 	mu               sync.Mutex
 	reading, writing int         // reads and writes in progress

@@ -104,6 +104,7 @@ func Connect(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pg
 // watchPool watches the connections of a pool, and limits the ping before their reuse.
 func (m *monitor) watchPool(config *pgxpool.Config, limited bool) {
 	m.watch(config.ConnConfig, limited)
+	m.watchReuse(config)
 	if config.PingTimeout == 0 {
 		config.PingTimeout = pingTime
 	}

@@ -163,7 +163,10 @@ func (p *Pipeline) Run(run func(tx pgx.Tx) error) error {
 // and the connection may be kept.
 func (p *Pipeline) Commit(ctx context.Context, ending pg.Ending) error {
 	ending.Another = ending.Another && time.Now().Before(p.keep)
-	if err := pg.Commit(ctx, p.conn.Conn(), ending); err != nil {
+	err := pg.Commit(ctx, p.conn.Conn(), ending)
+	if errors.Is(err, pg.ErrUnconfirmed) {
+		p.from.log.Warn("a transaction of a handler is committed, and a failover may lose it", "error", err)
+	} else if err != nil {
 		return err
 	}
 	if !ending.Another || p.conn.Conn().PgConn().TxStatus() != 'T' {

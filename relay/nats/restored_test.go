@@ -66,7 +66,7 @@ func TestTheBrokerIsAheadOfTheLog(t *testing.T) {
 	s := open(t, server.URL, nats.Config{})
 	err := s.Write(t.Context(), batchOf(restored(6, 3), 8))
 	if err == nil || isPermanent(err) || !strings.Contains(err.Error(), "the broker is ahead of the log: it has event 10, and the log has given out ids up to 8") ||
-		!strings.Contains(posthorn.Hint(err), "posthorn rebase --force") {
+		!strings.Contains(posthorn.Hint(err), "old primary") {
 		t.Errorf("got %v (%s)", err, posthorn.Hint(err))
 	}
 	write(t, s, events("orders", 11, 2)...) // the numbers have moved on

@@ -61,7 +61,7 @@ func TestTheBrokerIsAheadOfTheLog(t *testing.T) {
 	for id := int64(6); id <= 8; id++ {
 		_, permanent := errors.AsType[*worker.PermanentError](some[id])
 		if permanent || !strings.Contains(some[id].Error(), "the broker is ahead of the log: it has event 10, and the log has given out ids up to 8") ||
-			!strings.Contains(posthorn.Hint(some[id]), "posthorn rebase --force") {
+			!strings.Contains(posthorn.Hint(some[id]), "old primary") {
 			t.Errorf("event %d: %v (%s)", id, some[id], posthorn.Hint(some[id]))
 		}
 	}

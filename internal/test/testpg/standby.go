@@ -137,6 +137,28 @@ func (s *Server) SetSynchronous(t testing.TB, names string) {
 	}
 }
 
+// CancelWaits cancels the waits of commits for a synchronous standby, and reports whether there
+// were any.
+func (s *Server) CancelWaits(t testing.TB) bool {
+	t.Helper()
+	conn := s.connect(t)
+	defer conn.Close(context.Background())
+	var waits int
+	err := conn.QueryRow(t.Context(), `
+		with waiting as materialized (select pid from pg_stat_activity where wait_event = 'SyncRep')
+		select count(*) filter (where pg_cancel_backend(pid)) from waiting`).Scan(&waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return waits > 0
+}
+
+// AwaitWait waits until a commit waits for a synchronous standby.
+func (s *Server) AwaitWait(t testing.TB) {
+	t.Helper()
+	s.awaitTrue(t, "select exists (select from pg_stat_activity where wait_event = 'SyncRep')")
+}
+
 // Promote makes a standby a primary.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()

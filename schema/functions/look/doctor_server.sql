@@ -16,6 +16,19 @@ as $$
   cross join (select current_setting('max_connections')::int as allowed) s
   where a.open > s.allowed * 8 / 10
   union all
+  select 'fail', null, 'synchronous_standby_names',
+    format('%s for a synchronous standby for up to %s%s', posthorn.counted(w.commits, 'commit') || case w.commits when 1 then ' has waited' else ' have waited' end,
+      posthorn.in_words(w.longest), '; not connected: ' || m.names),
+    'bring a standby back, or change synchronous_standby_names; a wait that is cancelled makes its transaction visible, and a failover may lose it'
+  from (
+    select count(*) as commits, clock_timestamp() - min(a.query_start) as longest from pg_stat_activity a where a.wait_event = 'SyncRep') w
+  cross join (
+    select string_agg(n.name, ', ') as names
+    from regexp_split_to_table(regexp_replace(current_setting('synchronous_standby_names'), '^\s*(first|any)?\s*\d*\s*\(|\)\s*$', '', 'gi'), ',') x
+    cross join lateral (select btrim(btrim(x), '"')) n (name)
+    where n.name not in ('', '*') and n.name not in (select r.application_name from pg_stat_replication r)) m
+  where w.longest > interval '1 second'
+  union all
   select 'ok', null, null, 'durable, with autovacuum', null
 $$;
 comment on function posthorn.examine_settings() is

@@ -1,0 +1,250 @@
+package guarantee
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testpg"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+)
+
+// cancelled runs a call while the server waits in vain for a synchronous standby, cancels the
+// waits as an administrator does, and returns the call's error.
+func cancelled(t *testing.T, primary *testpg.Server, call func() error) error {
+	t.Helper()
+	result := make(chan error, 1)
+	go func() { result <- call() }()
+	waited := false
+	var err error
+	await.True(t, "the call returns", func() bool {
+		select {
+		case err = <-result:
+			return true
+		default:
+			waited = primary.CancelWaits(t) || waited
+			return false
+		}
+	})
+	if !waited {
+		t.Error("the call has not waited for a standby")
+	}
+	return err
+}
+
+// A wait for a synchronous standby that an administrator cancels leaves a transaction that is
+// committed, and that a failover may lose. Every call says so.
+func TestCancelledWaitIsUnconfirmed(t *testing.T) {
+	t.Parallel()
+	primary := testpg.StartPrimary(t, nil)
+	w := testworld.Open(t, posthorn.Config{DatabaseURL: primary.URL(), Migrate: true})
+	pooled := testworld.Open(t, posthorn.Config{DatabaseURL: testpg.Pooler(t, primary.URL())})
+	m := posthorn.Message{Type: "order.placed"}
+	publisher := w.Publisher(posthorn.PublisherConfig{})
+	for name, call := range map[string]func() error{
+		"publish":                  func() error { _, err := w.Publish(t.Context(), w.Pool(), m); return err },
+		"publish several":          func() error { _, err := w.Publish(t.Context(), w.Pool(), m, m); return err },
+		"publish through a pooler": func() error { _, err := pooled.Publish(t.Context(), pooled.Pool(), m); return err },
+		"publisher":                func() error { _, err := publisher.Publish(t.Context(), m); return err },
+		"publisher, two":           func() error { _, err := publisher.Publish(t.Context(), m, m); return err },
+		"enqueue": func() error {
+			_, err := w.Enqueue(t.Context(), w.Pool(), posthorn.NewJob{Title: "j"})
+			return err
+		},
+		"administration": func() error { return w.Admin().DefineNamespaceNamed(t.Context(), "other", nil) },
+	} {
+		before := testworld.Ask[int](w, "select count(*) from posthorn.events") + testworld.Ask[int](w, "select count(*) from posthorn.jobs")
+		primary.SetSynchronous(t, "missing")
+		err := cancelled(t, primary, call)
+		primary.SetSynchronous(t, "")
+		if !errors.Is(err, posthorn.ErrUnconfirmed) || posthorn.Hint(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+		after := testworld.Ask[int](w, "select count(*) from posthorn.events") + testworld.Ask[int](w, "select count(*) from posthorn.jobs")
+		if name != "administration" && after == before {
+			t.Errorf("%s: nothing is committed", name)
+		}
+	}
+
+	primary.SetSynchronous(t, "missing")
+	err := cancelled(t, primary, func() error {
+		return pgx.BeginFunc(t.Context(), w.Pool(), func(tx pgx.Tx) error {
+			_, err := w.Publish(t.Context(), tx, m)
+			return err
+		})
+	})
+	if !hasCode(err, "PH007") {
+		t.Errorf("a transaction of the program: %v", err)
+	}
+}
+
+// A handler's transaction whose wait is cancelled is committed: the handler is not called for
+// the event again, and the log says that a failover may lose the transaction.
+func TestCancelledWaitOfAHandler(t *testing.T) {
+	t.Parallel()
+	primary := testpg.StartPrimary(t, nil)
+	lines := &testworld.Buffer{}
+	w := testworld.Open(t, posthorn.Config{
+		DatabaseURL: primary.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil)),
+	})
+	var first atomic.Int32
+	called, goOn, next := make(chan struct{}, 10), make(chan struct{}), make(chan struct{}, 10)
+	w.Group("g", testworld.FromBeginning()).HandleTx("h", ">", func(ctx context.Context, _ pgx.Tx, e posthorn.Event) error {
+		if e.Type == "second" {
+			next <- struct{}{}
+			return nil
+		}
+		first.Add(1)
+		called <- struct{}{}
+		<-goOn
+		return nil
+	})
+	stop := w.Start()
+	defer stop()
+	publish := func(kind string) {
+		if _, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: kind}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("first")
+	await.Value(t, "the first call", called)
+	primary.SetSynchronous(t, "missing")
+	close(goOn)
+	await.True(t, "the warning", func() bool {
+		primary.CancelWaits(t)
+		return strings.Contains(lines.String(), "a failover may lose it")
+	})
+	primary.SetSynchronous(t, "")
+	publish("second")
+	await.Value(t, "the second event", next)
+	equal(t, "calls for the first event", int(first.Load()), 1)
+}
+
+// The context of a publisher ends while its commit waits for a standby. Posthorn does not
+// cancel the wait, so no consumer sees the event before a standby has it.
+func TestDeadlineDoesNotCancelTheWait(t *testing.T) {
+	t.Parallel()
+	primary := testpg.StartPrimary(t, nil)
+	testworld.OpenClient(t, posthorn.Config{DatabaseURL: primary.URL(), Migrate: true}).Close()
+	for name, call := range map[string]func(ctx context.Context, ph *posthorn.Client) error{
+		"publish": func(ctx context.Context, ph *posthorn.Client) error {
+			_, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "order.placed"})
+			return err
+		},
+		"commit": func(ctx context.Context, ph *posthorn.Client) error {
+			return pgx.BeginFunc(ctx, ph.Pool(), func(tx pgx.Tx) error {
+				_, err := ph.Publish(ctx, tx, posthorn.Message{Type: "order.placed"})
+				return err
+			})
+		},
+	} {
+		s := connect(t, primary.URL())
+		before := value[int](s, "select count(*) from posthorn.events")
+		primary.SetSynchronous(t, "missing")
+		ph := testworld.OpenClient(t, posthorn.Config{DatabaseURL: primary.URL()})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- call(ctx, ph) }()
+		primary.AwaitWait(t)
+		cancel()
+		if err := await.Value(t, "the call returns", result); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		ph.Close() // waits until its connections are closed
+		equal(t, name+": events that are visible", value[int](s, "select count(*) from posthorn.events"), before)
+		primary.SetSynchronous(t, "")
+		s.await("select count(*) = $1 from posthorn.events", before+1)
+	}
+	log, err := os.ReadFile(primary.LogFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(log), "canceling wait") {
+		t.Error("a wait was cancelled")
+	}
+}
+
+func asOrdinary(t *testing.T, database string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("ordinary", "secret")
+	return u.String()
+}
+
+// The old primary comes back after a failover. A process that has seen the new one leaves it:
+// its connections go to the next address of the URL, and the log names the old one.
+func TestOldPrimaryIsRefused(t *testing.T) {
+	t.Parallel()
+	old := testpg.StartPrimary(t, nil)
+	lines := &testworld.Buffer{}
+	testworld.OpenClient(t, posthorn.Config{DatabaseURL: old.URL(), Migrate: true}).Close()
+	connect(t, old.URL()).exec("create role ordinary login password 'secret' in role posthorn_publisher")
+	standby := old.Standby(t, "standby")
+	open := func(url string) (*posthorn.Client, error) {
+		return posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: url, Logger: slog.New(slog.NewTextHandler(lines, nil))})
+	}
+	hosts := "127.0.0.1:" + strconv.Itoa(old.Port())
+	both := strings.Replace(old.URL(), hosts, hosts+",127.0.0.1:"+strconv.Itoa(standby.Port()), 1)
+	ph, err := open(both) // on the old primary
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ph.Close()
+	publish := func(ph *posthorn.Client) error {
+		_, err := ph.Publish(t.Context(), ph.Pool(), posthorn.Message{Type: "order.placed"})
+		return err
+	}
+	if err := publish(ph); err != nil {
+		t.Fatal(err)
+	}
+	connect(t, standby.URL()).await("select exists (select from posthorn.events)")
+	standby.Promote(t) // both accept writes now
+	fresh, err := open(asOrdinary(t, standby.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Close()
+
+	if err := publish(ph); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "events at the new primary", value[int](connect(t, standby.URL()), "select count(*) from posthorn.events"), 2)
+	equal(t, "events at the old primary", value[int](connect(t, old.URL()), "select count(*) from posthorn.events"), 1)
+	if !strings.Contains(lines.String(), "old primary") || !strings.Contains(lines.String(), hosts) {
+		t.Errorf("the log does not name the old primary: %s", lines.String())
+	}
+	if _, err := open(asOrdinary(t, old.URL())); err == nil || !strings.Contains(posthorn.Hint(err), "standbys.md") {
+		t.Errorf("the old primary alone: %v", err)
+	}
+}
+
+// The doctor says how many commits wait for a synchronous standby, and which one is missing.
+func TestDoctorNamesTheMissingStandby(t *testing.T) {
+	t.Parallel()
+	primary := testpg.StartPrimary(t, nil)
+	testworld.OpenClient(t, posthorn.Config{DatabaseURL: primary.URL(), Migrate: true}).Close()
+	primary.Standby(t, "near")
+	s, publisher := connect(t, primary.URL()), connect(t, primary.URL())
+	primary.SetSynchronous(t, `FIRST 2 (near, "far away")`)
+	outcome := publisher.background("select posthorn.publish('default', 'order.placed')")
+	const found = "select exists (select from posthorn.doctor() where level = 'fail' and found ~ $1)"
+	s.await(found, "^1 commit has waited for a synchronous standby for up to .*; not connected: far away$")
+	primary.SetSynchronous(t, "near")
+	if err := outcome(); err != nil {
+		t.Error(err)
+	}
+	equal(t, "afterwards", value[bool](s, found, "synchronous standby"), false)
+}

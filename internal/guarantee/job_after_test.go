@@ -197,65 +197,6 @@ func TestRetentionKeepsBlockedJobs(t *testing.T) {
 	s.doJob("{y}", blocked)
 }
 
-// However the transactions that enqueue, complete and claim interleave, a job is handed out once the job before
-// it is completed.
-func TestNoJobIsForgottenBehindAnother(t *testing.T) {
-	t.Parallel()
-	// The sessions: e enqueues the second job, c completes the first one, s looks at the jobs that are noted.
-	const (
-		enqueue = "e: select posthorn.enqueue('default', 'a', tags => '{y}', after => array[$1::bigint])"
-		look    = "s: select posthorn.settle_endings()"
-		see     = "c: select count(*) from posthorn.jobs" // a snapshot
-		claim   = "c: select posthorn.claim_jobs('default', 'w', '{x}', 1)"
-	)
-	for name, steps := range map[string]string{
-		"enqueuer open while it is completed":    `C; e: begin; E; complete; e: commit`,
-		"completer open while it is enqueued":    `C; c: begin; complete; E; L; c: commit`,
-		"completer open, looked at twice":        `C; c: begin; complete; E; L; T; L; c: commit`,
-		"completer begins, then it is enqueued":  `C; c: begin; S; E; L; complete; c: commit`,
-		"both open, enqueuer commits first":      `C; c: begin; S; e: begin; E; complete; e: commit; L; c: commit`,
-		"both open, completer commits first":     `C; c: begin; S; e: begin; E; complete; c: commit; L; e: commit`,
-		"claimed and completed while open":       `c: begin; C; complete; E; L; c: commit`,
-		"claimed while open, then completed":     `c: begin; C; E; L; complete; c: commit`,
-		"snapshot of before":                     `c: begin; S; E; L; C; complete; c: commit`,
-		"reset, claimed and completed":           `C; F; c: begin; R; C; complete; E; L; c: commit`,
-		"snapshot of before, reset, completed":   `C; F; c: begin; S; E; L; R; C; complete; c: commit`,
-		"a heartbeat is open":                    `C; h: begin; H; E; L; h: commit; complete`,
-		"the completion is rolled back":          `C; c: begin; complete; E; L; c: rollback; complete`,
-		"completed in a subtransaction":          `C; c: begin; c: savepoint x; complete; c: release x; E; L; c: commit`,
-		"claimed in a subtransaction, completed": `c: begin; c: savepoint x; C; c: release x; complete; E; L; c: commit`,
-	} {
-		for _, isolation := range []string{"read committed", "repeatable read"} {
-			for _, complete := range []string{"select posthorn.complete_job($1, 'w')", "select posthorn.complete_jobs('w', array[$1::bigint])"} {
-				t.Run(name+", "+isolation+", "+complete[16:29], func(t *testing.T) {
-					t.Parallel()
-					s := database(t)
-					sessions := map[string]*session{"s": s, "e": s.another(), "c": s.another(), "h": s.another()}
-					sessions["c"].exec("set default_transaction_isolation = '" + isolation + "'")
-					first := s.job("{x}")
-					for step := range strings.SplitSeq(steps, "; ") {
-						step = map[string]string{
-							"E": enqueue, "L": look, "S": see, "C": claim, "complete": "c: " + complete, "T": "s: select posthorn.tend_part('settle_endings')",
-							"F": "c: select posthorn.fail_job($1, 'w', permanent => true)", "R": "c: select posthorn.reset_job($1)", "H": "h: select posthorn.heartbeat_job($1, 'w')",
-						}[step] + map[bool]string{true: step}[strings.Contains(step, ": ")]
-						who, sql, _ := strings.Cut(step, ": ")
-						if strings.Contains(sql, "$1") {
-							sessions[who].exec(sql, first)
-						} else {
-							sessions[who].exec(sql)
-						}
-					}
-					equal(t, "status", s.jobStatus(first), "COMPLETED")
-					s.turnClock(time.Minute)
-					equal(t, "taken", s.claimJobs("w", "{y}", 1), []int64{first + 1})
-					equal(t, "taken again", s.claimJobs("w", "{y}", 1), []int64{})
-					equal(t, "rows of job_endings", value[int](s, "select count(*) from posthorn.job_endings"), 0)
-				})
-			}
-		}
-	}
-}
-
 // A claim does not wait for the lock of a job that ends with a deleted one. However often claims put it off, upkeep ends it.
 func TestUpkeepEndsJobsThatClaimsPutOff(t *testing.T) {
 	t.Parallel()

@@ -164,23 +164,6 @@ func TestRoomOfAJobThatIsWithdrawnIsUsed(t *testing.T) {
 	}
 }
 
-// A transaction that cancels a parked job, and is rolled back, does not leave it parked
-// although there is room.
-func TestCancellingAParkedJobIsRolledBack(t *testing.T) {
-	t.Parallel()
-	s := database(t)
-	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
-	first, second := s.job("{x}"), s.job("{x}")
-	equal(t, "taken", s.claimJobs("w", "{x}", 5), []int64{first})
-	person := s.another()
-	person.exec("begin")
-	person.exec("select posthorn.cancel_job($1)", second)
-	s.exec("select posthorn.complete_job($1, 'w')", first)
-	equal(t, "while it is being cancelled", s.claimJobs("w", "{x}", 5), []int64{})
-	person.exec("rollback")
-	equal(t, "afterwards", s.claimJobs("w", "{x}", 5), []int64{second})
-}
-
 // Room under one tag that goes to a job which another tag holds back is for the next job.
 func TestRoomOfAJobThatAnotherTagHoldsBack(t *testing.T) {
 	t.Parallel()

@@ -44,24 +44,6 @@ func TestLateOwnerTakesNothingInARace(t *testing.T) {
 	}
 }
 
-// Two calls of one leader, of which the first one's answer was lost, take two windows, one after the other.
-func TestOneCallAtATimeTakesAWindow(t *testing.T) {
-	t.Parallel()
-	s := database(t)
-	s.of("a", 20)
-	r := s.relay(first)
-	other := s.another()
-	s.exec("begin")
-	s.exec("select posthorn.take_relay($1, $2, $3, 10, '1 minute', gen_random_uuid())", r.group, r.owner, r.epoch)
-	outcome := other.background("select posthorn.take_relay($1, $2, $3, 10, '1 minute', gen_random_uuid())", r.group, r.owner, r.epoch)
-	s.awaitBlocked(other)
-	s.exec("commit")
-	if err := outcome(); err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "windows", value[int](s, "select count(distinct (lo, ids)) from posthorn.leases"), 2)
-}
-
 // Whatever moves or deletes the group of some webhooks waits for a record of the process that leads before it locks
 // rows that the record needs.
 func TestGroupIsMovedAfterTheRecord(t *testing.T) {

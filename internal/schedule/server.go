@@ -29,7 +29,7 @@ var settings = map[string]string{
 	"autovacuum":                "off",
 	"bgwriter_lru_maxpages":     "0",
 	"checkpoint_timeout":        "1d",
-	"deadlock_timeout":          "100ms",
+	"deadlock_timeout":          "1s", // longer than upkeep waits for a lock, as everywhere
 	"fsync":                     "off",
 	"full_page_writes":          "off",
 	"jit":                       "off",

@@ -103,6 +103,16 @@ var afters = []*schedule.Scenario{
 		},
 	},
 	{
+		// The first job has failed for good, and is being retried while another is enqueued behind it.
+		Name: "after-reset", Promises: []int{14}, Model: promise.New(promise.Rules{}),
+		Setup: []step{enqueue("A", ""), claimJobs("w", 1), giveUp("w")}, Drain: drainEndings, Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("R", begin, reset("A"), claimJobs("w1", 1), complete("w1"), commit),
+			run("E", begin, enqueue("B", "", "A"), commit),
+			run("U", settleEndings, claimJobs("w2", 1), complete("w2")),
+		},
+	},
+	{
 		Name: "after-delete", Promises: []int{14}, Model: promise.New(promise.Rules{Lossy: true}),
 		Setup: []step{enqueue("A", "")}, Drain: drainEndings, Finally: emptyQueue, Tidy: dropJobs,
 		Sessions: []session{

@@ -119,6 +119,10 @@ func failJob(worker string) step {
 	return step{Op: promise.FailJob{}, SQL: "select log_id, action from posthorn.fail_job({job}, '" + worker + "', 'no', {attempt}, retry_in => '1 second')"}
 }
 
+func giveUp(worker string) step {
+	return step{Op: promise.FailJob{Permanent: true}, SQL: "select log_id, action from posthorn.fail_job({job}, '" + worker + "', 'no', {attempt}, permanent => true)"}
+}
+
 func cancel(label string) step {
 	return step{Op: promise.Change{Label: label, How: "cancel"}, SQL: "select posthorn.cancel_job({job_" + label + "})"}
 }

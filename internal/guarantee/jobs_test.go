@@ -353,6 +353,20 @@ func TestClaimOfJobsInAnOldSnapshot(t *testing.T) {
 	}
 }
 
+// Upkeep that has locked some tables of jobs does not wait for each of the others: calls that use those wait for the first.
+func TestUpkeepOfJobTablesWaitsForOneLock(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	const postponed = "select count(*) from posthorn.maintain_job_tables() where action = 'postponed'"
+	other := s.another()
+	other.exec("begin")
+	other.exec("lock table posthorn.job_log_entries in row exclusive mode")
+	s.turnClock(150 * 24 * time.Hour)
+	equal(t, "months postponed", value[int](s, postponed), 1)
+	other.exec("rollback")
+	equal(t, "months postponed afterwards", value[int](s, postponed), 0)
+}
+
 // Finished jobs and their log go by whole months when they are past retention. A
 // job that is open then stays, and goes when it is past retention itself.
 //

@@ -16,6 +16,7 @@ type event struct {
 	tx         int // the step in which its transaction began, 0 without one
 	hands      []*hand
 	settled    []int // the steps of settlements that were committed
+	direct     bool
 }
 
 // hand is one time that an event was handed out.
@@ -28,6 +29,7 @@ type hand struct {
 type Publish struct {
 	Label, Key string
 	Plain      bool // to the stream of Policy, and not sealed
+	Direct     bool // to a subscription: handed out beside the log
 }
 
 func (p Publish) ended(m *Model, c *schedule.Call) {
@@ -39,7 +41,7 @@ func (p Publish) ended(m *Model, c *schedule.Call) {
 		m.published(c, e)
 		return
 	}
-	e := &event{id: id, label: p.Label, key: p.Key, published: c.Sent.Step, tx: c.Tx.Began}
+	e := &event{id: id, label: p.Label, key: p.Key, published: c.Sent.Step, tx: c.Tx.Began, direct: p.Direct}
 	m.events[id] = e
 	c.OnEnd(func(now schedule.Moment) { e.committed = now.Step }, nil)
 }
@@ -104,7 +106,7 @@ func (m *Model) settledOnce(e *event) {
 // handedInOrder looks at the first times that events were handed out.
 func (m *Model) handedInOrder(e *event) {
 	for _, cause := range m.events {
-		if len(cause.hands) == 0 || len(e.hands) == 0 || !before(cause, e) {
+		if len(cause.hands) == 0 || len(e.hands) == 0 || cause.direct || e.direct || !before(cause, e) {
 			continue
 		}
 		a, b := cause.hands[0], e.hands[0]

@@ -8,7 +8,7 @@ import (
 )
 
 func publishTo(label string) step {
-	return step{Op: promise.Publish{Label: label}, SQL: "select posthorn.publish_to('{ns}', 'g', 's1', '" + label + "')"}
+	return step{Op: promise.Publish{Label: label, Direct: true}, SQL: "select posthorn.publish_to('{ns}', 'g', 's1', '" + label + "')"}
 }
 
 // Groups with subscriptions that come, go and change their names.

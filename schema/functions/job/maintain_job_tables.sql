@@ -1,3 +1,5 @@
+-- Locks of whole tables last until the transaction ends. So upkeep that has some waits for one more table at most: a call
+-- that uses that one may wait for the others, and the longer both wait, the likelier one of them is ended as a deadlock.
 create or replace function posthorn.maintain_job_tables()
 returns table (action text, partition text, detail text) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -9,6 +11,7 @@ declare
   parent text;
   month date;
   old record;
+  holds boolean := false;              -- the locks of some tables
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     -- A question that is asked under a lock needs a snapshot that is newer than the lock.
@@ -20,9 +23,13 @@ begin
       begin
         if posthorn.make_job_partition(parent, month) then
           return query select 'created', format('%s_%s', parent, to_char(month, 'YYYYMM')), format('until %s', (month + interval '1 month')::date);
+          holds := true;
         end if;
       exception when lock_not_available then
         return query select 'postponed', format('%s_%s', parent, to_char(month, 'YYYYMM')), 'an open transaction uses the table';
+        if holds then
+          return;
+        end if;
       end;
     end loop;
   end loop;
@@ -42,8 +49,12 @@ begin
       else
         return query select x.action, old.label, x.detail from posthorn.drop_jobs(old.month, keep) x;
       end if;
+      holds := true;
     exception when lock_not_available then
       return query select 'postponed', old.label, 'an open transaction uses the table';
+      if holds then
+        return;
+      end if;
     end;
   end loop;
 end $$;

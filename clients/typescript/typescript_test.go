@@ -5,6 +5,7 @@ package typescript_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -183,6 +184,62 @@ func TestClientWaitsForARecoveringPostgres(t *testing.T) {
 	finish()
 	worker.await("event", 1)
 	worker.stop()
+}
+
+// A wait for a synchronous standby that is cancelled leaves a transaction that a failover may lose.
+func TestClientReportsCancelledWaits(t *testing.T) {
+	t.Parallel()
+	testnode.Dir(t)
+	primary := startMigrated(t)
+	worker := startWorker(t, primary.URL(), "publish")
+	worker.await("published", 1)
+	primary.SetSynchronous(t, "missing")
+	for _, want := range []string{"publish unconfirmed", "commit unconfirmed"} {
+		await.True(t, want, func() bool {
+			primary.CancelWaits(t)
+			select {
+			case line := <-worker.lines:
+				return line == want
+			default:
+				return false
+			}
+		})
+	}
+	primary.SetSynchronous(t, "")
+	worker.await("published", 1)
+}
+
+// A process that has seen the new primary refuses the old one, which comes first in its URL.
+func TestClientRefusesTheOldPrimary(t *testing.T) {
+	t.Parallel()
+	testnode.Dir(t)
+	old := startMigrated(t)
+	promoted := old.Standby(t, "standby")
+	promoted.Promote(t)
+	address := func(s *testpg.Server) string { return fmt.Sprintf("127.0.0.1:%d", s.Port()) }
+	url := strings.Replace(old.URL(), address(old), address(promoted)+","+address(old), 1)
+	worker := startWorker(t, url, "publish")
+	worker.await("published", 1)
+	if err := promoted.Stop(await.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "it names the old primary", func() bool {
+		line := await.Value(t, "line", worker.lines)
+		return strings.Contains(line, address(old)+" is an old primary")
+	})
+	var events int
+	if err := connect(t, old.URL()).QueryRow(t.Context(), "select count(*) from posthorn.events").Scan(&events); err != nil || events > 0 {
+		t.Errorf("%d events at the old primary (%v)", events, err)
+	}
+}
+
+func startMigrated(t *testing.T) *testpg.Server {
+	t.Helper()
+	primary := testpg.StartPrimary(t, nil)
+	if _, err := schema.Migrate(t.Context(), connect(t, primary.URL()), schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return primary
 }
 
 // The client works through a pooler that gives each transaction another connection.

@@ -1,5 +1,6 @@
 import net from 'node:net'
 import pg from 'pg'
+import { type Confirmed, confirming } from './confirm.js'
 import { isCollision, isFinal, isOutage, PosthornError, translate } from './errors.js'
 import type { Logger, Trouble } from './log.js'
 import { Monitor } from './monitor.js'
@@ -114,6 +115,7 @@ const cancelTime = 2000
 
 /** Lets the server end the statement of a connection that is given up: it would go on, with its locks. */
 function cancel(client: pg.ClientBase): void {
+  if ((client as unknown as Confirmed).mayWait()) return // the request would end the wait of a commit, and make it visible
   const { host, port, processID, secretKey } = client as unknown as { host: string; port: number; processID: number; secretKey: number }
   const request = Buffer.alloc(16)
   for (const [i, part] of [16, 80877102, processID, secretKey].entries()) request.writeInt32BE(part | 0, 4 * i)
@@ -143,7 +145,7 @@ export function settingsOf(databaseUrl: string, applicationName?: string): pg.Po
   }
   const urls = parts[2]!.split(',').map((host) => parts[1] + host + parts[3])
   let used = 0
-  class HostClient extends pg.Client {
+  class HostClient extends confirming(pg.Client) {
     private readonly turn = used
 
     constructor(config: pg.ClientConfig) {
@@ -177,7 +179,7 @@ export function settingsOf(databaseUrl: string, applicationName?: string): pg.Po
 export function settingsOfPool(pool: pg.Pool): pg.PoolConfig {
   const options = pool.options
   return {
-    ...options, password: options.password, Client: (pool as unknown as { Client: unknown }).Client,
+    ...options, password: options.password, Client: confirming((pool as unknown as { Client: typeof pg.Client }).Client),
     connectionTimeoutMillis: options.connectionTimeoutMillis || connectTime,
   } as pg.PoolConfig
 }

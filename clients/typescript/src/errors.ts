@@ -7,6 +7,7 @@ export type ErrorCode =
   | 'refused' // the state of the thing, or the rights of the caller, do not allow the call
   | 'not_migrated' // the database lacks the schema
   | 'timed_out' // the event that a job waited for has not come in time
+  | 'unconfirmed' // the transaction is committed, and a failover may lose it
   | 'closed' // the client is closed
 
 /** An error of Posthorn. Its cause, if it has one, is the error of Postgres. */
@@ -21,6 +22,15 @@ export class PosthornError extends Error {
     options?: ErrorOptions,
   ) {
     super(message, options)
+  }
+}
+
+/** A transaction is committed and visible, but its wait for a synchronous standby was cancelled: a failover may lose it. */
+export class Unconfirmed extends PosthornError {
+  constructor(/** The result of the statement. */ readonly result: unknown) {
+    super('unconfirmed',
+      "the transaction is committed, but the server's wait for its synchronous standby was cancelled: a failover may lose it",
+      'Look whether it is still there before you repeat it, or publish with a dedupKey, with which repeating is safe.')
   }
 }
 
@@ -117,7 +127,7 @@ export function translate(verb: string, error: unknown): unknown {
 
 /** Whether a retry would have the same error. */
 export function isFinal(error: unknown): boolean {
-  return error instanceof PosthornError && error.code !== 'timed_out'
+  return error instanceof PosthornError && !['timed_out', 'unconfirmed'].includes(error.code)
 }
 
 /** Whether a transaction failed only because of a concurrent one. */

@@ -62,7 +62,7 @@ export class Monitor {
 
   constructor(
     private readonly connect: (limit: number) => Promise<pg.Client>,
-    private readonly log: Logger,
+    readonly log: Logger,
     private readonly onSilence: () => void,
   ) {}
 

@@ -1,5 +1,6 @@
 import type pg from 'pg'
-import { PosthornError } from './errors.js'
+import { PosthornError, Unconfirmed } from './errors.js'
+import type { Logger } from './log.js'
 import { type Monitor, streamOf } from './monitor.js'
 import { Slots } from './wait.js'
 
@@ -15,7 +16,7 @@ export class Transaction {
   private isCommitted = false
   private readonly onError = () => (this.isBroken = true)
 
-  constructor(private readonly pooled: pg.PoolClient, private readonly released: () => void) {
+  constructor(private readonly pooled: pg.PoolClient, private readonly released: () => void, private readonly log: Logger) {
     pooled.on('error', this.onError)
     this.client = new Proxy<pg.ClientBase>(pooled, {
       get: (target, name) => {
@@ -39,7 +40,11 @@ export class Transaction {
 
   /** Runs statements of Posthorn, without parameters, in one round trip. */
   async run(statements: string, limit: number): Promise<pg.QueryResult[]> {
-    const result = await this.pooled.query({ text: statements, query_timeout: limit } as pg.QueryConfig)
+    const result = await this.pooled.query({ text: statements, query_timeout: limit } as pg.QueryConfig).catch((error: unknown) => {
+      if (!(error instanceof Unconfirmed)) throw error
+      this.log.warn('a transaction of a handler is committed, and a failover may lose it', { error: error.message })
+      return error.result as pg.QueryResult
+    })
     return (Array.isArray(result) ? result : [result]) as pg.QueryResult[]
   }
 
@@ -115,7 +120,7 @@ export class Transactions {
     const tx = new Transaction(pooled, () => {
       unwatch()
       this.slots.release()
-    })
+    }, this.monitor.log)
     try {
       await tx.run('begin', limit)
       return tx

@@ -3,6 +3,7 @@
 import { context, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base'
+import type { PoolClient } from 'pg'
 import { Posthorn } from '../src/index.js'
 import { databaseUrl } from './world.js'
 
@@ -60,6 +61,24 @@ const roles: Record<string, () => void> = {
     await tx.query('commit')
     tx.release()
   }),
+  // Publishes again and again, by itself and in a transaction, and says how each ended.
+  publish: () => void (async () => {
+    const said = (kind: string, error: any) => say(`${kind} ${error.code === 'unconfirmed' ? error.code : error.message}`)
+    while (!stop.signal.aborted) {
+      await ph.publish(ph.pool, { type: 'x' }).then(() => say('published'), (error) => said('publish', error))
+      let tx: PoolClient | undefined
+      try {
+        tx = await ph.pool.connect()
+        await tx.query('begin')
+        await ph.publish(tx, { type: 'x' })
+        await tx.query('commit')
+        tx.release()
+      } catch (error) {
+        said('commit', error)
+        tx?.release(true)
+      }
+    }
+  })(),
   // Answers each event that a Go program publishes, within a trace.
   trace: () => {
     context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())

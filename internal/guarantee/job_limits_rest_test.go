@@ -196,6 +196,6 @@ func TestHeldBackJobsOfATagAreCounted(t *testing.T) {
 	equal(t, "while the tag is full", heldBack(), int64(18))
 	s.exec("select posthorn.complete_job($1, 'w')", taken[0])
 	equal(t, "when it has room", heldBack(), int64(18))
-	s.exec("insert into posthorn.ready_jobs select namespace_id, rank, turn, -i, month, attempt, plain, fair, tag, fair_key from posthorn.ready_jobs, generate_series(1, 1000) i where tag = 'x' and job > 0")
+	s.exec("insert into posthorn.ready_jobs select namespace_id, rank, turn, -i, month, attempt, weight, plain, fair, spread, tag, fair_key from posthorn.ready_jobs, generate_series(1, 1000) i where tag = 'x' and job > 0")
 	equal(t, "at most", heldBack(), int64(10000))
 }

@@ -179,15 +179,17 @@ create table posthorn.ready_jobs (
   job bigint not null,
   month date not null,                 -- of the job
   attempt int not null,                -- the last attempt that ended; 0 before the first
+  weight real not null default 0,      -- of the fair key; 0: the job has none, or comes next whatever its key has
   plain boolean not null,              -- the job has one row here and no unique key: this row is all that a claim takes
   fair boolean not null,               -- a turn of the job, here or under another tag, is not the time when it was due
+  spread boolean not null default false, -- a claim has given or confirmed the turn: see spread_crowd
   tag text collate "C" not null,       -- empty for jobs without tags
   fair_key text collate "C" not null,  -- empty for jobs without one
   primary key (namespace_id, tag, rank, turn, job)
 );
 comment on table posthorn.ready_jobs is 'Jobs that may be taken, a row under each tag, in the order in which they are.';
 -- The last turn of a key, whose jobs that were tried before take turns of their own; and the rows of a job.
-create index ready_jobs_fair_key on posthorn.ready_jobs (fair_key, namespace_id, tag, rank, (attempt > 0), turn) where fair_key <> '';
+create index ready_jobs_fair_key on posthorn.ready_jobs (fair_key, namespace_id, tag, rank, (attempt > 0), spread, turn) where fair_key <> '';
 create index ready_jobs_fair on posthorn.ready_jobs (job) where fair;
 
 create table posthorn.waiting_jobs (
@@ -487,6 +489,8 @@ create table posthorn.fair_clocks (
   namespace_id int not null,
   rank int not null,
   tag text collate "C" not null,
+  spread_to timestamptz,               -- the highest turn that a claim has given; null: of the job that was taken last
   primary key (namespace_id, tag, rank, turn, n)
 );
+create index fair_clocks_spread_to on posthorn.fair_clocks (namespace_id, tag, rank, spread_to) where spread_to is not null;
 comment on table posthorn.fair_clocks is 'Of a tag and priority that has had jobs with fair keys: the turn of the job that was taken last, which is the highest.';

@@ -50,5 +50,14 @@ var limits = []*schedule.Scenario{
 			run("W1", claimJobs("w1", 1), failJob("w1")),
 			run("W2", begin, claimJobs("w2", 2), complete("w2"), commit),
 		},
+	},	{
+		Name: "fair-crowd", Promises: []int{9}, Model: promise.New(promise.Rules{}),
+		Setup: []step{enqueue("B", ", fair_key => 'b'")}, Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
+		Sessions: []session{
+			run("E1", begin, enqueue("A1", ", fair_key => 'a'"), enqueue("A2", ", fair_key => 'a', unique_key => 'u'"), commit),
+			run("E2", begin, enqueue("A3", ", fair_key => 'a'"), enqueue("A4", ", fair_key => 'a'"), commit, cancel("A4")),
+			run("W1", claimJobs("w1", 1), complete("w1"), claimJobs("w1", 2)),
+			run("W2", begin, claimJobs("w2", 2), complete("w2"), commit),
+		},
 	},
 }

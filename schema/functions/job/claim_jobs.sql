@@ -248,14 +248,18 @@ end $$;
 -- The first rows of each of some tags in ready_jobs. It has no settings of its own: so it is a part of the statements
 -- that call it.
 create or replace function posthorn.heads_of_tags(c posthorn.job_claim, most int, in_turn boolean, at timestamptz)
-returns table (tag text, rank int, turn timestamptz, job bigint, month date, plain boolean, place tid, free boolean) language sql stable as $$
+returns table (
+  tag text, rank int, turn timestamptz, job bigint, month date, plain boolean, place tid, free boolean,
+  fair_key text, again boolean, weight real, spread boolean
+) language sql stable as $$
   select t.tag, h.*
   from unnest((heads_of_tags.c).tags) t (tag)
   cross join lateral (
     select x.*
     from unnest(posthorn.ready_ranges(heads_of_tags.c, t.tag, at)) g
     cross join lateral (
-      select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
+      select r.rank, r.turn, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free,
+        r.fair_key, r.attempt > 0 as again, r.weight, r.spread
       from posthorn.ready_jobs r
       where r.namespace_id = (heads_of_tags.c).namespace_id and r.tag = t.tag
         and (r.rank, r.turn, r.job) >= (g.rank, g.turn, g.job) and r.rank <= g.last_rank
@@ -275,7 +279,7 @@ declare
 begin
   loop
     with head as materialized (
-      select h.* from posthorn.heads_of_tags(c, heads, in_turn, began) h
+      select h.rank, h.turn, h.job, h.month, h.plain, h.place, h.free from posthorn.heads_of_tags(c, heads, in_turn, began) h
     )
     select array(
       select l.place

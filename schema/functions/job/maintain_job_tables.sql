@@ -182,9 +182,10 @@ begin
   where c.ctid = any (array(
     select x.place
     from (
-      select y.ctid as place, row_number() over (partition by y.namespace_id, y.tag, y.rank order by y.turn desc, y.n desc) as nth
+      select y.ctid as place, row_number() over (partition by y.namespace_id, y.tag, y.rank order by y.turn desc, y.n desc) as nth,
+        y.spread_to = max(y.spread_to) over (partition by y.namespace_id, y.tag, y.rank) as reaches_farthest
       from posthorn.fair_clocks y) x
-    where x.nth > 1));
+    where x.nth > 1 and x.reaches_farthest is not true));
   removed := removed + posthorn.forget_job_starts(today);
   perform posthorn.free_lost_places(l.namespace_id, l.tag) from posthorn.limited_tags(false) l
   where posthorn.tag_room(l, today) <= 0 and exists (select from posthorn.lost_places(l.namespace_id, l.tag) offset 0);

@@ -23,7 +23,8 @@
 --   enqueue(after) ──► blocked_jobs ──(unblock_jobs)──► ready_jobs or waiting_jobs
 --   claim_jobs ──► pick_jobs ──► take_ready_jobs ──► running_jobs
 --        └► pick_within_limits ──► park_jobs ──► parked_jobs ──(open_job_tags)──► ready_jobs
---        └► find_fair_heads, under tags with fair keys, which moves their clocks
+--        └► find_fair_heads, under tags with fair keys ──► spread_crowd, if many jobs of a key have near turns
+--        └► move_fair_clocks
 --   complete_job, fail_job, snooze_job, cancel_job ──► finished_jobs, or back to waiting_jobs
 --   save_step, sleep_job ──► saved_steps
 --   await_event ──► job_awaits and waiting_jobs ──(wake_jobs)──► ready_jobs

@@ -14,4 +14,5 @@ return case thing
   when 'import' then 1886350448
   when 'move' then 1886350449          -- 0: the numbers move on
   when 'slot' then 1886350450          -- by hashtext of the group and the slot
+  when 'fair turns' then 1886350451    -- by the namespace
 end;

@@ -16,7 +16,9 @@ func TestUnconfirmedEventIsAProblem(t *testing.T) {
 	t.Parallel()
 	primary := testpg.StartPrimary(t, nil)
 	s := serveClient(t, testworld.OpenClient(t, posthorn.Config{DatabaseURL: primary.URL(), Migrate: true}), primary.URL())
-	publish := func() answered { return s.call(t, http.MethodPost, "/v1/events", map[string]any{"type": "order.placed"}) }
+	publish := func() answered {
+		return s.call(t, http.MethodPost, "/v1/events", map[string]any{"type": "order.placed"})
+	}
 	publish().want(t, http.StatusCreated)
 	primary.SetSynchronous(t, "missing")
 	result := make(chan answered, 1)

@@ -194,6 +194,7 @@ func TestClientReportsCancelledWaits(t *testing.T) {
 	worker := startWorker(t, primary.URL(), "publish")
 	worker.await("published", 1)
 	primary.SetSynchronous(t, "missing")
+	defer primary.SetSynchronous(t, "") // the worker could not stop
 	for _, want := range []string{"publish unconfirmed", "commit unconfirmed"} {
 		await.True(t, want, func() bool {
 			primary.CancelWaits(t)

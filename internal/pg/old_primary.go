@@ -86,7 +86,7 @@ func (m *monitor) watchIdentity(config *pgconn.Config) {
 // watchReuse lets a pool leave the connections to an old primary.
 func (m *monitor) watchReuse(config *pgxpool.Config) {
 	prepare := config.PrepareConn
-	if before := config.BeforeAcquire; prepare == nil && before != nil {
+	if before := config.BeforeAcquire; prepare == nil && before != nil { //nolint:staticcheck // deprecated, but the program's pool may have it
 		prepare = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return before(ctx, conn), nil }
 	}
 	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {

@@ -1,0 +1,16 @@
+package pg
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// LaterTimeline lets a connection look as if it had seen a later timeline, long ago.
+func LaterTimeline(conn *pgx.Conn) {
+	c := watchedOf(conn)
+	i := *c.identity.Load()
+	i.timeline, i.asked = i.timeline+1, time.Time{}
+	c.identity.Store(&i)
+	clusters.note(i, false)
+}

@@ -172,13 +172,13 @@ func TestCrowdedJobsAreTakenOnce(t *testing.T) {
 	}
 }
 
-// A job that was given back comes next, also in a crowd.
+// Jobs that were given back come next, also in a crowd.
 func TestJobOfACrowdThatWasGivenBackIsNext(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.openPublishers("hog", 10, 40)()
-	s.enqueueFair("b", 5)
-	given := s.claimJobs("w", "{x}", 3)
+	s.enqueueFair("b", 50)
+	given := s.claimJobs("w", "{x}", 12)
 	s.exec("select posthorn.release_jobs('w', $1::bigint[])", given)
-	equal(t, "next", slices.Sorted(slices.Values(s.claimJobs("w", "{x}", 3))), slices.Sorted(slices.Values(given)))
+	equal(t, "next", slices.Sorted(slices.Values(s.claimJobs("w", "{x}", 12))), slices.Sorted(slices.Values(given)))
 }

@@ -50,7 +50,8 @@ var limits = []*schedule.Scenario{
 			run("W1", claimJobs("w1", 1), failJob("w1")),
 			run("W2", begin, claimJobs("w2", 2), complete("w2"), commit),
 		},
-	},	{
+	},
+	{
 		Name: "fair-crowd", Promises: []int{9}, Model: promise.New(promise.Rules{}),
 		Setup: []step{enqueue("B", ", fair_key => 'b'")}, Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
 		Sessions: []session{

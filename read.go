@@ -13,6 +13,7 @@ import (
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // ReadConfig selects the events of a [Reader], and where it begins. The zero value is for
@@ -135,7 +136,17 @@ func (r *Reader) read(ctx context.Context, yield func(Event, error) bool) error 
 	}
 }
 
-func (r *Reader) listen(ctx context.Context) (*listen.Listener, error) {
+// listen starts a listener. A reader that follows waits for a database that cannot be reached.
+func (r *Reader) listen(ctx context.Context) (l *listen.Listener, err error) {
+	retry := worker.Retry{Outages: r.config.Follow, Trouble: &worker.Trouble{Log: r.client.log, Message: "a reader cannot begin yet"}}
+	err = retry.Do(ctx, func(ctx context.Context) error {
+		l, err = r.start(ctx)
+		return err
+	})
+	return l, err
+}
+
+func (r *Reader) start(ctx context.Context) (*listen.Listener, error) {
 	start := listen.Start{Filter: listen.Filter(r.config.Filter), ToEnd: !r.config.Follow, Buffer: readBuffer}
 	start.From, start.Cursor, start.AfterEvent = r.config.From, r.config.Cursor, r.config.AfterEvent
 	switch cursor := r.Cursor(); {

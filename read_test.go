@@ -2,10 +2,12 @@ package posthorn_test
 
 import (
 	"context"
+	"net/url"
 	"testing"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
@@ -138,4 +140,27 @@ func TestReaderRefuses(t *testing.T) {
 	for _, err := range w.Read(posthorn.ReadConfig{}).Events(ended) {
 		testworld.WantErr(t, "a context that has ended", err, context.Canceled)
 	}
+}
+
+// A reader that follows waits for the database also before its first event.
+func TestReaderBeginsDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	near := newWorld(t)
+	proxy := testpg.NewProxy(t, near.URL)
+	u, err := url.Parse(near.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = proxy.Address()
+	far := &world{testworld.Open(t, posthorn.Config{DatabaseURL: u.String()})}
+	ids := near.PublishN(1)
+	proxy.Silence()
+	read := make(chan []int64)
+	go func() {
+		defer close(read)
+		read <- far.ReadIDs(far.Read(posthorn.ReadConfig{Follow: true}), 1)
+	}()
+	await.True(t, "the reader cannot connect", func() bool { return proxy.Unanswered() > 0 })
+	proxy.Speak()
+	testworld.Equal(t, "events", <-read, ids)
 }

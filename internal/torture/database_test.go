@@ -7,10 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/test/await"
-	"github.com/posthorn/posthorn/internal/test/testdir"
 	"github.com/posthorn/posthorn/internal/test/testpg"
-	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -21,30 +18,19 @@ type database struct {
 	url     string // with Posthorn and nothing else
 	proxy   *testpg.Proxy
 	clients string // URL for clients, which try the proxy first
-	server  *localpg.Server
-	config  localpg.Config
+	server  *testpg.Server
 }
 
 func startDatabase(r *run) *database {
-	d := &database{run: r, config: testpg.Config(testdir.New(r.t, "torture-").Path, testpg.BinDir(), map[string]string{
-		"max_connections": "200", "max_prepared_transactions": "50",
-	})}
-	d.start()
-	r.t.Cleanup(func() { _ = d.server.Kill() }) // removes its directory too
-	d.config.Port = d.server.Port()
+	server := testpg.StartPrimary(r.t, map[string]string{
+		"max_connections": "200", "max_prepared_transactions": "50", "fsync": "on",
+	})
+	d := &database{run: r, server: server}
 	d.url = d.server.URL()
 	d.migrate(d.url)
 	d.proxy = testpg.NewProxy(r.t, d.url)
 	d.clients = d.proxy.URL(r.t)
 	return d
-}
-
-func (d *database) start() {
-	server, err := localpg.Start(await.Context(d.t), d.config)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.server = server
 }
 
 // another creates a second database on the server.
@@ -94,7 +80,7 @@ func (d *database) crash() fault {
 			d.t.Fatal(err)
 		}
 		pause(d.ctx, upTo(rng, 300*time.Millisecond))
-		d.start()
+		d.server.Restart(d.t)
 		over()
 	}}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	goredis "github.com/redis/go-redis/v9"
 )
 
 // place is a place that every event must reach. Its reader does not use Posthorn's
@@ -75,21 +76,32 @@ func (c *checker) checkPlace(p *place) {
 	}
 }
 
-func (p *pipelinePart) readRedis(ctx context.Context) (ids []int64, err error) {
-	client := p.redis.Current().Client
-	for stream := range p.streams {
+func (p *pipelinePart) readRedis(ctx context.Context) ([]int64, error) {
+	entries, err := readRedis(ctx, p.redis.Current().Client, p.streams)
+	return idsOf(entries), err
+}
+
+func idsOf(entries []handed) (ids []int64) {
+	for _, e := range entries {
+		ids = append(ids, e.id)
+	}
+	return ids
+}
+
+// readRedis reads the entries of streams in Redis.
+func readRedis(ctx context.Context, client *goredis.Client, streams map[string]bool) (read []handed, err error) {
+	for stream := range streams {
 		for from := "-"; ; {
 			entries, err := client.XRangeN(ctx, stream, from, "+", 1000).Result()
 			if err != nil {
 				return nil, err
 			}
 			for _, entry := range entries {
-				text, _ := entry.Values["id"].(string)
-				id, err := strconv.ParseInt(text, 10, 64)
+				e, err := ofRedis(entry)
 				if err != nil {
 					return nil, err
 				}
-				ids = append(ids, id)
+				read = append(read, e)
 				from = "(" + entry.ID
 			}
 			if len(entries) < 1000 {
@@ -97,7 +109,26 @@ func (p *pipelinePart) readRedis(ctx context.Context) (ids []int64, err error) {
 			}
 		}
 	}
-	return ids, nil
+	return read, nil
+}
+
+func ofRedis(entry goredis.XMessage) (e handed, err error) {
+	text, _ := entry.Values["id"].(string)
+	if e.id, err = strconv.ParseInt(text, 10, 64); err != nil {
+		return e, err
+	}
+	payload, _ := entry.Values["data"].(string)
+	e.uid, err = uidIn([]byte(payload))
+	return e, err
+}
+
+// uidIn returns the message that a payload names.
+func uidIn(payload []byte) (int64, error) {
+	var p struct {
+		UID int64 `json:"uid"`
+	}
+	err := json.Unmarshal(payload, &p)
+	return p.UID, err
 }
 
 func (p *pipelinePart) readNATS(ctx context.Context) (ids []int64, err error) {
@@ -163,15 +194,17 @@ func (p *pipelinePart) readJetStream(ctx context.Context, js jetstream.JetStream
 }
 
 func (p *pipelinePart) readEffects(reader string) func(context.Context) ([]int64, error) {
-	return func(ctx context.Context) ([]int64, error) {
-		conn, err := pgx.Connect(ctx, p.consumers)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close(ctx)
-		rows, _ := conn.Query(ctx, "select event from effects where reader = $1", reader)
-		return pgx.CollectRows(rows, pgx.RowTo[int64])
+	return func(ctx context.Context) ([]int64, error) { return readEffects(ctx, p.consumers, reader) }
+}
+
+func readEffects(ctx context.Context, database, reader string) ([]int64, error) {
+	conn, err := pgx.Connect(ctx, database)
+	if err != nil {
+		return nil, err
 	}
+	defer conn.Close(ctx)
+	rows, _ := conn.Query(ctx, "select event from effects where reader = $1", reader)
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
 // readArchive reads the objects, which the S3 server stores as files.

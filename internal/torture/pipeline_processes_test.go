@@ -31,22 +31,36 @@ func beRelay(ctx context.Context, s setup) error {
 		return err
 	}
 	defer ph.Close()
+	sinks, err := brokers(ctx, s, printed)
+	if err != nil {
+		return err
+	}
+	for name, sink := range sinks {
+		defer sink.Close()
+		ph.Relay(name, posthorn.RelayConfig{LeaseFor: pipelineLease, BatchSize: 200}, sink)
+	}
+	return ph.Run(ctx)
+}
+
+type sink interface {
+	posthorn.Sink
+	io.Closer
+}
+
+// brokers opens the brokers of a setup: a Redis alone, or Redis with sentinels and NATS.
+func brokers(ctx context.Context, s setup, printed *slog.Logger) (map[string]sink, error) {
+	if s.NATS == "" {
+		toRedis, err := redis.Open(ctx, s.Redis, redis.Config{})
+		return map[string]sink{"to redis": toRedis}, err
+	}
 	// Replicas is 2 because, on a busy machine, sentinels may replace a living
 	// master. The next kill could then promote a replica without the entries.
 	toRedis, err := redis.Open(ctx, s.Redis, redis.Config{Replicas: 2})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer toRedis.Close()
 	toNATS, err := nats.Open(ctx, s.NATS, nats.Config{Replicas: 3, Logger: printed})
-	if err != nil {
-		return err
-	}
-	defer toNATS.Close()
-	config := posthorn.RelayConfig{LeaseFor: pipelineLease, BatchSize: 200}
-	ph.Relay("to redis", config, toRedis)
-	ph.Relay("to nats", config, toNATS)
-	return ph.Run(ctx)
+	return map[string]sink{"to redis": toRedis, "to nats": toNATS}, err
 }
 
 func beArchiver(ctx context.Context, s setup) error {

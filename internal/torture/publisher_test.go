@@ -129,6 +129,7 @@ func (p *publisher) twoPhase(ctx context.Context, tx *transaction) outcome {
 		p.broken(ctx, err)
 		return inDoubt
 	}
+	tx.prepared = p.record.now()
 	pause(ctx, upTo(p.rng, 300*time.Millisecond))
 	end, o := "commit prepared", committed
 	if p.chance(3) {

@@ -49,6 +49,7 @@ type transaction struct {
 	messages []*message
 	undone   []*message // by rolling back to a savepoint
 	outcome  outcome
+	prepared moment // it was known to be prepared at this moment, or 0
 	ack      moment // the commit was known at this moment
 }
 

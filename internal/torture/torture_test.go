@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	only     = flag.String("torture.part", "", "log, jobs or pipeline; all of them by default")
+	only     = flag.String("torture.part", "", "log, jobs, pipeline, failover or lossy failover; all of them by default")
 	seed     = flag.Uint64("torture.seed", 0, "seed of the clients' decisions; 0 for a random one")
 	duration = flag.Duration("torture.for", 0, "duration of the test of each part; by default until ten faults")
 	kill     = flag.Duration("torture.kill", 2*time.Second, "the pause between two faults in a run with -torture.for")
@@ -41,6 +41,8 @@ func TestTorture(t *testing.T) {
 		{"log", func(r *run) part { return &logPart{run: r} }},
 		{"jobs", func(r *run) part { return &jobsPart{run: r} }},
 		{"pipeline", func(r *run) part { return &pipelinePart{run: r} }},
+		{"failover", func(r *run) part { return &failoverPart{logPart: &logPart{run: r}} }},
+		{"lossy failover", func(r *run) part { return &failoverPart{logPart: &logPart{run: r}, lossy: true} }},
 	}
 	tortured := 0
 	for _, p := range parts {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -73,22 +74,60 @@ func (s *Server) Follow(t testing.TB, primary *Server, name string) {
 	primary.awaitTrue(t, "select exists (select from pg_stat_replication where application_name = $1 and state = 'streaming')", name)
 }
 
+// Restart starts a server again that was killed.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.start(t)
+}
+
+// Rejoin replaces the data of a server that was killed by a copy of a primary's, and follows
+// it.
+func (s *Server) Rejoin(t testing.TB, primary *Server, name string) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(s.config.Dir, "pgdata")); err != nil {
+		t.Fatal(err)
+	}
+	CopyCluster(t, primary.URL(), s.config.Dir)
+	s.Follow(t, primary, name)
+}
+
+// Detach starts a standby again that receives nothing more.
+func (s *Server) Detach(t testing.TB) {
+	t.Helper()
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.config.Settings["primary_conninfo"] = ""
+	s.start(t)
+}
+
+// Received is how much of its primary's log a standby has received.
+func (s *Server) Received(t testing.TB) (bytes int64) {
+	t.Helper()
+	conn := s.connect(t)
+	defer conn.Close(context.Background())
+	if err := conn.QueryRow(t.Context(), "select pg_last_wal_receive_lsn() - '0/0'").Scan(&bytes); err != nil {
+		t.Fatal(err)
+	}
+	return bytes
+}
+
 // CopyCluster copies the files of a server that runs, with its password, as some sets of
 // binaries have no pg_basebackup. A server on the copy recovers from the changes since then.
 func CopyCluster(t testing.TB, url, into string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := connectTo(t, url, "postgres")
 	defer conn.Close(context.Background())
 	var data, label string
 	if err := conn.QueryRow(t.Context(), "select current_setting('data_directory') from pg_backup_start('copy', true)").Scan(&data); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"pgdata", "password"} {
-		if said, err := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(filepath.Dir(data), name), into).CombinedOutput(); err != nil {
-			t.Fatalf("copy %s: %v: %s", name, err, said)
+		said, err := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(filepath.Dir(data), name), into).CombinedOutput()
+		for line := range strings.Lines(string(said)) {
+			if !strings.Contains(line, "No such file") { // a file that the server removes meanwhile is no part of the copy
+				t.Fatalf("copy %s: %v: %s", name, err, said)
+			}
 		}
 	}
 	if err := conn.QueryRow(t.Context(), "select labelfile from pg_backup_stop(false)").Scan(&label); err != nil {
@@ -210,7 +249,18 @@ func (s *Server) awaitTrue(t testing.TB, query string, args ...any) {
 
 func (s *Server) connect(t testing.TB) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	return connectTo(t, s.URL(), "postgres")
+}
+
+// connectTo opens a session of another database of a server.
+func connectTo(t testing.TB, url, database string) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Database = database
+	conn, err := pgx.ConnectConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,382 @@
+package torture
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/testpg"
+	"github.com/posthorn/posthorn/internal/test/testredis"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// failoverPart is the log part on a primary with two standbys. At each fault the primary
+// dies, and a standby takes over. A relay, an import in a database elsewhere, and a reader
+// that keeps its cursor see the log besides the groups.
+//
+// Commits wait for a standby. In a lossy part they do not, and the standby that takes over
+// has not received the last ones. What it lacks is lost; all that it has is held to the
+// same promises, and no id means two events.
+type failoverPart struct {
+	*logPart
+	lossy bool
+
+	servers   []*testpg.Server // the primary first
+	redis     *testredis.Server
+	consumers string // URL of the importing database
+	processes []*process
+	places    []*place
+	log       map[int64]event // at the end, of the namespace of the relay and the reader
+	streams   map[string]bool // with events in it
+	entries   []handed        // of Redis, as they were read last
+	read      []handed        // by the reader
+	recovered map[string][]time.Duration
+}
+
+var serverNames = []string{"a", "b", "c"}
+
+func (f *failoverPart) load() load {
+	return load{publishers: 8, pace: 30 * time.Millisecond, short: 100, step: 100}
+}
+
+func (f *failoverPart) start() {
+	f.recovered = map[string][]time.Duration{}
+	f.servers = []*testpg.Server{f.database.server}
+	for _, name := range serverNames[1:] {
+		f.servers = append(f.servers, f.servers[0].Standby(f.t, name))
+	}
+	f.database.clients = f.addresses()
+	if !f.lossy {
+		f.servers[0].SetSynchronous(f.t, "ANY 1 (*)")
+	}
+	f.redis = testredis.Start(f.t)
+	f.consumers = posthorntest.EmptyDatabase(f.t)
+	f.database.migrate(f.consumers)
+	f.database.exec(f.consumers, "create table effects (reader text, event bigint)")
+	for _, role := range []string{"relay", "redis reader"} {
+		s := setup{Role: role, Database: f.database.clients, Redis: f.redis.URL()}
+		if role == "redis reader" {
+			s.Database = f.consumers
+		}
+		f.processes = append(f.processes, f.startProcess(s, f.hear))
+	}
+	f.places = []*place{
+		{name: "Redis", ordered: true, read: f.readRedis},
+		{name: "effects of the import", once: true, read: f.readEffects},
+		{name: "reader", read: f.readReader},
+	}
+	f.logPart.start()
+	f.clients.Go(f.follow)
+}
+
+// addresses is the URL with the addresses of all servers, of which clients choose the
+// primary.
+func (f *failoverPart) addresses() string {
+	u, err := url.Parse(f.database.url)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var hosts []string
+	for _, s := range f.servers {
+		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", s.Port()))
+	}
+	u.Host = strings.Join(hosts, ",")
+	q := u.Query()
+	q.Set("target_session_attrs", "read-write")
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func (f *failoverPart) faults() []fault {
+	dies := func(primary *testpg.Server) { _ = primary.Kill() }
+	hangs := func(primary *testpg.Server) { primary.Pause(f.t) }
+	return []fault{
+		{"primary dies", func(int) { f.failover("dies", dies) }},
+		{"primary hangs", func(int) { f.failover("hangs", hangs) }},
+		{"two primaries die", func(int) { f.failover("dies", dies); f.failover("dies", dies) }},
+	}
+}
+
+// failover ends the primary and promotes a standby. When clients work again, the other
+// servers follow the new primary.
+func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
+	primary := f.servers[0]
+	next := f.standby()
+	over := f.record.crashed()
+	began := time.Now()
+	end(primary)
+	if !f.lossy {
+		next = f.furthest()
+	}
+	next.Promote(f.t)
+	over()
+	f.limit.Store(f.record.acked.Load() + int64(f.load().short))
+	f.recovers(how+", first publish", began, &f.record.acked)
+	f.recovers(how+", first handled", began, &f.record.done)
+	_ = primary.Kill() // it may hang
+	f.servers = slices.DeleteFunc(f.servers, func(s *testpg.Server) bool { return s == next })
+	f.servers = slices.Insert(f.servers, 0, next)
+	f.database.server, f.database.url = next, next.URL()
+	for i, s := range f.servers[1:] {
+		_ = s.Kill()
+		s.Rejoin(f.t, next, serverNames[i+1])
+	}
+}
+
+// standby returns the standby that takes over. In a lossy part it has stopped to receive
+// before more was published.
+func (f *failoverPart) standby() *testpg.Server {
+	if !f.lossy {
+		return f.furthest()
+	}
+	behind := f.servers[1]
+	behind.Detach(f.t)
+	goal := f.record.acked.Load() + 50
+	f.limit.Store(goal + int64(f.load().short))
+	f.await("the primary is ahead of the standby", func() bool { return f.record.acked.Load() >= goal })
+	return behind
+}
+
+// furthest returns the standby that has received most.
+func (f *failoverPart) furthest() *testpg.Server {
+	return slices.MaxFunc(f.servers[1:], func(a, b *testpg.Server) int {
+		return cmp.Compare(a.Received(f.t), b.Received(f.t))
+	})
+}
+
+// recovers waits until a count grows, and notes how long that took since a fault began.
+func (f *failoverPart) recovers(what string, began time.Time, count *atomic.Int64) {
+	before := count.Load()
+	f.await(what, func() bool { return count.Load() > before })
+	f.recovered[what] = append(f.recovered[what], time.Since(began))
+}
+
+// follow reads the log without a group, and goes on at its cursor with a new reader after
+// some events.
+func (f *failoverPart) follow() {
+	rng := f.random()
+	ph, err := posthorn.Open(f.ctx, posthorn.Config{DatabaseURL: f.database.clients, Logger: quiet()})
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	defer ph.Close()
+	config := posthorn.ReadConfig{Follow: true}
+	for f.ctx.Err() == nil {
+		r := ph.Read(config)
+		for e, err := range r.Events(f.ctx) {
+			if err != nil {
+				f.fail(err)
+				break
+			}
+			uid, err := uidIn(e.Payload)
+			if err != nil {
+				f.fail(err)
+				break
+			}
+			f.saw(handed{id: e.ID, uid: uid})
+			if rng.IntN(100) == 0 {
+				break
+			}
+		}
+		config.Cursor = r.Cursor()
+	}
+}
+
+func (f *failoverPart) saw(e handed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read = append(f.read, e)
+}
+
+// readReader is what the reader has read. It reads one namespace.
+func (f *failoverPart) readReader(context.Context) ([]int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return idsOf(f.read), nil
+}
+
+func (f *failoverPart) readEffects(ctx context.Context) ([]int64, error) {
+	return readEffects(ctx, f.consumers, "redis reader")
+}
+
+func (f *failoverPart) readRedis(ctx context.Context) ([]int64, error) {
+	var err error
+	f.entries, err = readRedis(ctx, f.redis.Client, f.streams)
+	return idsOf(f.entries), err
+}
+
+func (f *failoverPart) left() ([]string, error) {
+	left, err := f.logPart.left()
+	if err != nil || len(left) > 0 {
+		return left, err
+	}
+	if f.log == nil { // the log does not change any more
+		events, err := readEvents(f.ctx, f.observer.conn)
+		if err != nil {
+			return nil, err
+		}
+		f.log, f.streams = map[int64]event{}, map[string]bool{}
+		for id, e := range events {
+			if e.Namespace == "default" { // the relay and the reader are of this namespace
+				f.log[id], f.streams[e.Stream] = e, true
+			}
+		}
+	}
+	for _, place := range f.places {
+		if err := place.look(f.ctx); err != nil {
+			return nil, err
+		}
+		if n := place.missing(f.log); n > 0 {
+			left = append(left, fmt.Sprintf("%s lacks %d of %d events", place, n, len(f.log)))
+		}
+	}
+	return left, nil
+}
+
+const twoMeanings = "id of two events"
+
+func (f *failoverPart) check() (string, *findings) {
+	retire(f.processes)
+	var t truth
+	f.database.with(f.database.url, t.read)
+	meanings := f.checkMeanings(t.events)
+	gone := 0
+	if f.lossy {
+		gone = f.leaveOut(t.events)
+	}
+	counts, found := f.logPart.check()
+	maps.Copy(found.violations, meanings.violations)
+	found.kinds = append(found.kinds, twoMeanings)
+	c := newChecker(f.record, f.log, found)
+	for _, place := range f.places {
+		if err := place.look(f.t.Context()); err != nil {
+			f.t.Error(err)
+		}
+		surplus := place.leaveOut(f.log)
+		if surplus > 0 && !f.lossy {
+			c.report(invented, "%s has %d events that are not in the log", place, surplus)
+		}
+		c.checkPlace(place)
+		counts += fmt.Sprintf("; %s: %d repeats, %d lost events", place, len(place.ids)-place.distinct, surplus)
+	}
+	if f.lossy && gone == 0 {
+		f.t.Error("no acknowledged event was lost, so this run shows nothing")
+	}
+	for what, times := range f.recovered {
+		slices.Sort(times)
+		counts += fmt.Sprintf("; %s after %s to %s", what, times[0].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond))
+	}
+	return fmt.Sprintf("%s; acknowledged and lost %d", counts, gone), found
+}
+
+// checkMeanings checks that an id is one event, in the log and for everybody who has seen
+// it.
+func (f *failoverPart) checkMeanings(events map[int64]event) *findings {
+	found := newFindings(twoMeanings)
+	first := map[int64]int64{}
+	see := func(where string, id, uid int64) {
+		if other, ok := first[id]; ok && other != uid {
+			found.report(twoMeanings, "event %d is message %d for %s, and was message %d", id, uid, where, other)
+		}
+		first[id] = uid
+	}
+	for id, e := range events {
+		see("the log", id, e.UID)
+	}
+	for _, tx := range f.record.transactions {
+		for _, m := range tx.messages {
+			if tx.outcome == committed && !m.delayed && m.dedup == "" {
+				see("its publisher", m.id, m.uid)
+			}
+		}
+	}
+	for _, h := range f.record.handouts {
+		for _, e := range h.events {
+			see(h.group.String(), e.id, e.uid)
+		}
+	}
+	for where, list := range map[string][]handed{"the reader": f.read, "Redis": f.entries} {
+		for _, e := range list {
+			see(where, e.id, e.uid)
+		}
+	}
+	return found
+}
+
+// leaveOut takes out of the record what a failover has lost: transactions, as if their
+// outcome were not known, and events of handouts. It returns the number of acknowledged
+// events that are lost.
+func (f *failoverPart) leaveOut(events map[int64]event) (gone int) {
+	last := f.record.crashes[len(f.record.crashes)-1].to
+	c := newChecker(f.record, events, newFindings(invented))
+	for _, tx := range f.record.transactions {
+		if tx.outcome == committed && cmp.Or(tx.prepared, tx.ack) < last && !slices.ContainsFunc(tx.messages, c.inLog) {
+			tx.outcome = inDoubt
+			gone += len(tx.messages)
+		}
+	}
+	for _, h := range f.record.handouts {
+		if h.from < last {
+			h.keep(func(e handed) bool { return events[e.id].UID == e.uid })
+		}
+	}
+	return gone
+}
+
+// keep keeps some of a handout's events, with their outcomes.
+func (h *handout) keep(stays func(handed) bool) {
+	var events []handed
+	var outcomes []string
+	for i, e := range h.events {
+		if stays(e) {
+			events = append(events, e)
+			if i < len(h.outcomes) {
+				outcomes = append(outcomes, h.outcomes[i])
+			}
+		}
+	}
+	h.events, h.outcomes = events, outcomes
+}
+
+// missing counts the events of a log that the place does not have.
+func (p *place) missing(events map[int64]event) (n int) {
+	has := map[int64]bool{}
+	for _, id := range p.ids {
+		has[id] = true
+	}
+	for id := range events {
+		if !has[id] {
+			n++
+		}
+	}
+	return n
+}
+
+// leaveOut takes out what is not in the log, and returns how many events these were.
+func (p *place) leaveOut(events map[int64]event) int {
+	surplus := map[int64]bool{}
+	p.ids = slices.DeleteFunc(p.ids, func(id int64) bool {
+		if _, ok := events[id]; !ok {
+			surplus[id] = true
+			return true
+		}
+		return false
+	})
+	p.distinct -= len(surplus)
+	return len(surplus)
+}
+
+// hear shows the errors of a process. What it has handled is counted at the end.
+func (f *failoverPart) hear(line string) {
+	if !strings.HasPrefix(line, "handled ") {
+		f.t.Log(line)
+	}
+}

@@ -1,8 +1,9 @@
 // Package torture runs Posthorn under load and faults, and then checks every event
 // and every job. It consists of tests only.
 //
-// The tests have three parts: the log (publishers and groups), the jobs (over HTTP),
-// and the pipeline (relays, brokers, their consumers, an archive). The run provides
+// The tests have these parts: the log (publishers and groups), the jobs (over HTTP),
+// the pipeline (relays, brokers, their consumers, an archive), and the log on a primary
+// with two standbys, which take over without and with a loss. The run provides
 // the seed, the publisher of events, the faults, the processes to kill, the waiting,
 // the record and the report to all parts; each part has its servers, workers and
 // checks. The clients record their actions and the answers. The checkers compare the
@@ -19,6 +20,8 @@
 //	attempts      delivered more often than the policy allows, or buried too early
 //	not fenced    a job that was changed by a worker that did not own it
 //	stuck         a job that did not end
+//	id of two events  an id that meant another event for somebody, before a failover
+//	              that lost events
 //
 // A short run, as in go test, has ten faults. Between two faults the publishers
 // publish a fixed number of events, and the part must complete some work. A long run

@@ -43,7 +43,7 @@ type failoverPart struct {
 var serverNames = []string{"a", "b", "c"}
 
 func (f *failoverPart) load() load {
-	return load{publishers: 8, pace: 30 * time.Millisecond, short: 100, step: 100}
+	return load{publishers: 8, pace: 30 * time.Millisecond, short: 100, step: 100, kills: 3}
 }
 
 func (f *failoverPart) start() {

@@ -1,5 +1,7 @@
 package torture
 
+import "math"
+
 // logChecker compares the log and the record of the groups' workers with the
 // database.
 type logChecker struct {
@@ -122,7 +124,11 @@ func (c *logChecker) checkFences(g *group) {
 	}
 	for _, h := range c.of(g) {
 		n := newest[h.lease]
-		if accepted[key{h.lease, h.attempt}] && n.attempt > h.attempt && !c.crashedBetween(h.from, max(n.at, h.settleFrom, h.settleTo)) {
+		settled := h.settleTo
+		if settled == 0 { // its answer was lost, so it may have been settled at any time
+			settled = math.MaxInt64
+		}
+		if accepted[key{h.lease, h.attempt}] && n.attempt > h.attempt && !c.crashedBetween(h.from, max(n.at, settled)) {
 			c.report(doubled, "%s: lease %d was settled under attempt %d, though attempt %d had it", g, h.lease, h.attempt, n.attempt)
 		}
 		for _, e := range h.events {

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -39,6 +40,7 @@ type load struct {
 	pace       time.Duration // longest pause of a publisher between two calls
 	short      int           // number of acknowledged events or jobs before each fault of a short run
 	step       int           // number of finished events or jobs between two faults, at least
+	kills      int           // number of faults in a short run; by default minKills
 }
 
 // minKills is the number of faults in a short run of make test-all, and the minimum in a
@@ -49,7 +51,8 @@ func leastKills(p part) int {
 	if *duration > 0 {
 		return minKills
 	}
-	return testsize.Of(min(len(p.faults()), minKills), minKills)
+	kills := cmp.Or(p.load().kills, minKills)
+	return testsize.Of(min(len(p.faults()), kills), kills)
 }
 
 // run is the state that the parts and their clients share.

@@ -71,6 +71,21 @@ func (d *database) with(url string, do func(context.Context, *pgx.Conn) error) {
 	}
 }
 
+// sessions describes what the server's sessions do and wait for, and the prepared transactions.
+func (d *database) sessions() (lines []string) {
+	d.with(d.server.URL(), func(ctx context.Context, conn *pgx.Conn) (err error) {
+		rows, _ := conn.Query(ctx, `
+			select concat_ws(' ', pid, state, wait_event, 'for', array_to_string(pg_blocking_pids(pid), ','), now() - query_start, left(query, 150)) from pg_stat_activity
+			where backend_type = 'client backend'
+			union all
+			select concat_ws(' ', gid, prepared, (select string_agg(distinct locktype || coalesce(' ' || relation::regclass::text, ''), ', ') from pg_locks l where l.virtualtransaction = '-1/' || p.transaction))
+			from pg_prepared_xacts p`)
+		lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return lines
+}
+
 // crash kills Postgres with kill -9 and starts it again.
 func (d *database) crash() fault {
 	rng := d.random()

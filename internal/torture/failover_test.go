@@ -26,8 +26,6 @@ import (
 // same promises, and no id means two events.
 type failoverPart struct {
 	*logPart
-	lossy bool
-
 	servers   []*testpg.Server // the primary first
 	redis     *testredis.Server
 	consumers string // URL of the importing database
@@ -53,7 +51,7 @@ func (f *failoverPart) start() {
 		f.servers = append(f.servers, f.servers[0].Standby(f.t, name))
 	}
 	f.database.clients = f.addresses()
-	if !f.lossy {
+	if !f.forgets {
 		f.servers[0].SetSynchronous(f.t, "ANY 1 (*)")
 	}
 	f.redis = testredis.Start(f.t)
@@ -112,10 +110,11 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	over := f.record.crashed()
 	began := time.Now()
 	end(primary)
-	if !f.lossy {
+	if !f.forgets {
 		next = f.furthest()
 	}
 	next.Promote(f.t)
+	f.database.server, f.database.url = next, next.URL()
 	over()
 	f.limit.Store(f.record.acked.Load() + int64(f.load().short))
 	f.recovers(how+", first publish", began, &f.record.acked)
@@ -123,7 +122,6 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	_ = primary.Kill() // it may hang
 	f.servers = slices.DeleteFunc(f.servers, func(s *testpg.Server) bool { return s == next })
 	f.servers = slices.Insert(f.servers, 0, next)
-	f.database.server, f.database.url = next, next.URL()
 	for i, s := range f.servers[1:] {
 		_ = s.Kill()
 		s.Rejoin(f.t, next, serverNames[i+1])
@@ -133,7 +131,7 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 // standby returns the standby that takes over. In a lossy part it has stopped to receive
 // before more was published.
 func (f *failoverPart) standby() *testpg.Server {
-	if !f.lossy {
+	if !f.forgets {
 		return f.furthest()
 	}
 	behind := f.servers[1]
@@ -154,6 +152,11 @@ func (f *failoverPart) furthest() *testpg.Server {
 // recovers waits until a count grows, and notes how long that took since a fault began.
 func (f *failoverPart) recovers(what string, began time.Time, count *atomic.Int64) {
 	before := count.Load()
+	defer func() {
+		if f.t.Failed() {
+			f.t.Log(strings.Join(f.database.sessions(), "\n"))
+		}
+	}()
 	f.await(what, func() bool { return count.Load() > before })
 	f.recovered[what] = append(f.recovered[what], time.Since(began))
 }
@@ -249,7 +252,7 @@ func (f *failoverPart) check() (string, *findings) {
 	f.database.with(f.database.url, t.read)
 	meanings := f.checkMeanings(t.events)
 	gone := 0
-	if f.lossy {
+	if f.forgets {
 		gone = f.leaveOut(t.events)
 	}
 	counts, found := f.logPart.check()
@@ -261,13 +264,13 @@ func (f *failoverPart) check() (string, *findings) {
 			f.t.Error(err)
 		}
 		surplus := place.leaveOut(f.log)
-		if surplus > 0 && !f.lossy {
+		if surplus > 0 && !f.forgets {
 			c.report(invented, "%s has %d events that are not in the log", place, surplus)
 		}
 		c.checkPlace(place)
 		counts += fmt.Sprintf("; %s: %d repeats, %d lost events", place, len(place.ids)-place.distinct, surplus)
 	}
-	if f.lossy && gone == 0 {
+	if f.forgets && gone == 0 {
 		f.t.Error("no acknowledged event was lost, so this run shows nothing")
 	}
 	for what, times := range f.recovered {
@@ -318,7 +321,7 @@ func (f *failoverPart) leaveOut(events map[int64]event) (gone int) {
 	last := f.record.crashes[len(f.record.crashes)-1].to
 	c := newChecker(f.record, events, newFindings(invented))
 	for _, tx := range f.record.transactions {
-		if tx.outcome == committed && cmp.Or(tx.prepared, tx.ack) < last && !slices.ContainsFunc(tx.messages, c.inLog) {
+		if tx.outcome == committed && cmp.Or(tx.prepared, tx.ack) < last && !slices.ContainsFunc(tx.messages, c.isOwn) {
 			tx.outcome = inDoubt
 			gone += len(tx.messages)
 		}
@@ -329,6 +332,12 @@ func (f *failoverPart) leaveOut(events map[int64]event) (gone int) {
 		}
 	}
 	return gone
+}
+
+// isOwn reports whether the log has a message, and not only an earlier one with its dedup key.
+func (c *checker) isOwn(m *message) bool {
+	_, ok := c.eventOf[m.uid]
+	return ok
 }
 
 // keep keeps some of a handout's events, with their outcomes.

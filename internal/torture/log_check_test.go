@@ -128,7 +128,7 @@ func (c *logChecker) checkFences(g *group) {
 		if settled == 0 { // its answer was lost, so it may have been settled at any time
 			settled = math.MaxInt64
 		}
-		if accepted[key{h.lease, h.attempt}] && n.attempt > h.attempt && !c.crashedBetween(h.from, max(n.at, settled)) {
+		if accepted[key{h.lease, h.attempt}] && n.attempt > h.attempt && !c.crashedBetween(min(h.from, n.from), max(n.at, settled)) {
 			c.report(doubled, "%s: lease %d was settled under attempt %d, though attempt %d had it", g, h.lease, h.attempt, n.attempt)
 		}
 		for _, e := range h.events {

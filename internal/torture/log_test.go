@@ -14,6 +14,7 @@ import (
 type logPart struct {
 	*run
 	observer *client
+	forgets  bool // a fault may undo what has committed, such as the definition of a group
 
 	mu     sync.Mutex
 	groups []*group
@@ -60,7 +61,9 @@ func (l *logPart) start() {
 	l.observer = l.newClient()
 	l.t.Cleanup(l.observer.forget)
 	l.clients.Go(l.upkeep)
-	l.clients.Go(l.defineLateGroups)
+	if !l.forgets {
+		l.clients.Go(l.defineLateGroups)
+	}
 	l.clients.Go(l.terminateBackends)
 	l.clients.Go(l.holdSnapshots)
 }

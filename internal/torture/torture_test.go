@@ -44,7 +44,7 @@ func TestTorture(t *testing.T) {
 		{"jobs", false, func(r *run) part { return &jobsPart{run: r} }},
 		{"pipeline", false, func(r *run) part { return &pipelinePart{run: r} }},
 		{"failover", true, func(r *run) part { return &failoverPart{logPart: &logPart{run: r}} }},
-		{"lossy-failover", true, func(r *run) part { return &failoverPart{logPart: &logPart{run: r}, lossy: true} }},
+		{"lossy-failover", true, func(r *run) part { return &failoverPart{logPart: &logPart{run: r, forgets: true}} }},
 	}
 	tortured := 0
 	for _, p := range parts {

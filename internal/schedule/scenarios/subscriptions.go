@@ -11,6 +11,10 @@ func publishTo(label string) step {
 	return step{Op: promise.Publish{Label: label, Direct: true}, SQL: "select posthorn.publish_to('{ns}', 'g', 's1', '" + label + "')"}
 }
 
+func subscribeIf(condition string) step {
+	return sql(`select posthorn.subscribe('{ns}', 'g', 's1', '{"conditions_sql": "` + condition + `"}')`)
+}
+
 // Groups with subscriptions that come, go and change their names.
 var subscriptions = []*schedule.Scenario{
 	{
@@ -44,6 +48,21 @@ var subscriptions = []*schedule.Scenario{
 			run("U", begin, sql(`select posthorn.subscribe('{ns}', 'g', 's2', '{"type": ["a1", "b1"]}', array['s1'])`), commit),
 			run("W1", claim("w1", 10), fail, wait(2*time.Second), claim("w1", 10), settle),
 			run("W2", claim("w2", 1), settle),
+		},
+	},
+	{
+		// A condition fails for an event, which becomes a dead letter, and is changed meanwhile. Keys tell the
+		// events apart: a dead letter comes back behind later ones.
+		Name: "condition", Promises: []int{2, 5}, Model: promise.New(promise.Rules{Ordered: true}),
+		Setup: group("{}", subscribeIf("1 / (case when e.type = ''b1'' then 0 else 1 end) = 1")),
+		Drain: append([]step{redrive}, drainGroup...), Finally: emptyGroup, Tidy: dropGroup,
+		Sessions: []session{
+			run("A", begin, publish("b1", "1"), commit),
+			run("B", publish("c1", "2")),
+			run("U", begin, subscribeIf("e.type <> ''d1''"), commit),
+			run("W1", claim("w1", 10), settle, claim("w1", 10), settle),
+			run("W2", claim("w2", 1), settle),
+			run("R", redrive),
 		},
 	},
 }

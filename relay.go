@@ -164,6 +164,9 @@ func (r *brokerRelay) engineConfig(group pg.Group, log string) relay.Config {
 		Buried:  func(ctx context.Context, failures []pg.Failure) { r.metrics.Buried(ctx, r.name, failures) },
 		Lost:    r.metrics.LeaseLost,
 	}
+	if reader, ok := r.sink.(SinkReader); ok {
+		config.Read = sinkReader{reader, log, group.Namespace}
+	}
 	if trimmer, ok := r.sink.(Trimmer); ok {
 		config.Trim = func(ctx context.Context, stream string) error {
 			return trimmer.Trim(ctx, group.Namespace, stream, func(ctx context.Context, ids []int64) ([]int64, error) {
@@ -172,6 +175,29 @@ func (r *brokerRelay) engineConfig(group pg.Group, log string) relay.Config {
 		}
 	}
 	return config
+}
+
+// sinkReader converts the entries of a sink for package relay.
+type sinkReader struct {
+	SinkReader
+	log, namespace string
+}
+
+func (s sinkReader) Streams(ctx context.Context) ([]string, error) {
+	return s.Written(ctx, s.log, s.namespace)
+}
+
+func (s sinkReader) ReadBack(ctx context.Context, stream, before string, limit int) ([]relay.Entry, error) {
+	read, err := s.SinkReader.ReadBack(ctx, s.log, s.namespace, stream, before, limit)
+	entries := make([]relay.Entry, len(read))
+	for i := range read {
+		e := &read[i]
+		entries[i].Position = e.Position
+		if e.Err == nil && e.Log == s.log && e.Namespace == s.namespace {
+			entries[i].Event = pg.Event(e.Event)
+		}
+	}
+	return entries, err
 }
 
 // ImportConfig configures an import. The zero value is a sound default.
@@ -307,6 +333,18 @@ type SinkBatch struct {
 	// higher one has events that the log has forgotten, as after a restore, and the ids
 	// of these events may be given out again. Nil: unknown.
 	LastID func(ctx context.Context) (int64, error)
+}
+
+// SinkReader is a [Sink] that can read back the entries that sinks have written. After each
+// failover, crash and restore of the database, before it writes, a relay with such a sink
+// compares the ends of the broker's streams with the log, and keeps the events that the
+// log has lost: posthorn failovers shows them.
+type SinkReader interface {
+	// Written lists the streams of the broker, also those that the log has forgotten.
+	Written(ctx context.Context, log, namespace string) ([]string, error)
+	// ReadBack returns up to max entries of a stream, the last one first: those before a
+	// position, or with "" the last ones. None means that the stream begins there.
+	ReadBack(ctx context.Context, log, namespace, stream, before string, max int) ([]SourceEntry, error)
 }
 
 // Trimmer is a [Sink] that can remove old entries from the broker. A relay with such a

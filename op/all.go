@@ -10,6 +10,7 @@ func All() []Any {
 		ListProjections, GetProjection, RebuildProjection, AbandonReplacement,
 		ListRelays, GetRelay,
 		ListImports, GetImport, DeleteImport,
+		ListFailovers, GetFailover, BringBackFailover,
 		ListArchives, GetArchive, RelistArchive,
 		ListDeadLetters, GetDeadLetter, CountDeadLetters,
 		RedriveDeadLetters.Many(), RedriveDeadLetters.Single(), DiscardDeadLetters.Many(), DiscardDeadLetters.Single(),

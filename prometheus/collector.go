@@ -38,26 +38,26 @@ type Config struct {
 }
 
 // Collector is a [prometheus.Collector]. If the database is unavailable, posthorn_up
-// is 0 and the metrics of groups, imports and jobs are missing. The counters of the process
+// is 0 and the metrics of groups, imports, jobs and failovers are missing. The counters of the process
 // are always there.
 type Collector struct {
 	source metrics.Source
 	descs  map[string]*prometheus.Desc // by name of the metric
 }
 
-// NewCollector returns a collector for the groups, imports and jobs of a client's
+// NewCollector returns a collector for the groups, imports, jobs and failovers of a client's
 // namespace, and for the client's handlers.
 func NewCollector(ph *posthorn.Client, config Config) *Collector {
-	return config.collector(metrics.Source{Namespace: ph.Namespace(), Groups: ph.Admin().Groups, Imports: ph.Admin().Imports, Jobs: ph.Admin().JobCounts, Stats: ph.Stats})
+	return config.collector(metrics.Source{Namespace: ph.Namespace(), Groups: ph.Admin().Groups, Imports: ph.Admin().Imports, Jobs: ph.Admin().JobCounts, Failovers: ph.Admin().Failovers, Stats: ph.Stats})
 }
 
-// NewGroupCollector returns a collector for the groups, imports and jobs of a namespace,
+// NewGroupCollector returns a collector for the groups, imports, jobs and failovers of a namespace,
 // for programs that monitor Posthorn and have no handlers. db is a pool or a
 // connection.
 func NewGroupCollector(db posthorn.DB, namespace string, config Config) *Collector {
 	a := admin.New(db, namespace)
 	stats := func() []posthorn.GroupStats { return nil }
-	return config.collector(metrics.Source{Namespace: namespace, Groups: a.Groups, Imports: a.Imports, Jobs: a.JobCounts, Stats: stats})
+	return config.collector(metrics.Source{Namespace: namespace, Groups: a.Groups, Imports: a.Imports, Jobs: a.JobCounts, Failovers: a.Failovers, Stats: stats})
 }
 
 func (c Config) collector(source metrics.Source) *Collector {

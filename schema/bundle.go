@@ -101,7 +101,7 @@ func loadMigrations(fsys fs.FS) ([]migration, error) {
 
 // folders are the folders of functions in the order of application. The files of a
 // folder are applied in lexical order.
-var folders = []string{"log", "condition", "subscription", "group", "dead_letter", "projection", "reader", "job", "schedule", "archive", "lead", "relay", "seal", "webhook", "admin", "look"}
+var folders = []string{"log", "condition", "subscription", "group", "dead_letter", "projection", "reader", "job", "schedule", "archive", "lead", "relay", "seal", "webhook", "failover", "admin", "look"}
 
 // last are the files that depend on all others: roles.sql grants functions, and
 // install.sql calls them.

@@ -127,6 +127,11 @@ func hush7(t *testing.T) *hushed {
 			select a.id, s.id, 1, 'xq7error of an archive' from posthorn.archives a, posthorn.stream_names s where s.name = 'xq7stream'`,
 		`insert into posthorn.import_dead_letters (import_id, stream, event_id, print, log, log_namespace, type, key, tags, payload, metadata, published_at, reason)
 			select id, 'xq7stream', 1, 1, gen_random_uuid(), 'xq7there', 'xq7type', 'xq7key', '{}', '{"a": "xq7payload"}', '{}', posthorn.now(), 'xq7reason' from posthorn.imports`,
+		// A failover that has lost events of the stream.
+		`insert into posthorn.moves (next_id, reason, last_id, timeline) values (100, 'promotion', 10, 2)`,
+		`insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, key, tags, payload, metadata, published_at, found_by)
+			select 11, id, 100, 'xq7stream', 'xq7type', 'xq7key', '{xq7tag}', '{"a": "xq7payload"}', '{}', posthorn.now(), 'relay xq7relay' from posthorn.namespaces where namespace = 'default'`,
+		`insert into posthorn.lost_looks (next_id, group_id, entries, error) select 100, group_id, 7, 'xq7error of a stream' from posthorn.relays`,
 		// A projection that an event of the stream stops.
 		`select posthorn.define_projection('default', 'totals')`,
 		`select posthorn.fail_projection(lease, attempt, (select min(id) from posthorn.events), 'xq7error of a projection') from posthorn.claim('default', 'totals', 'w', 1)`,
@@ -243,6 +248,8 @@ func (s *hushed) requests(t *testing.T, method, route string, operation *huma.Op
 		return append(queries(route, "stream", "xq7stream"), request{path: route + "?limit=1000"}, queries(route, "key", "xq7key")[0])
 	case route == "/v1/stream":
 		return nil // see TestNoStreamShowsRestrictedEvents
+	case tag == "failovers":
+		return []request{{path: s.path(route, nil, 1)}} // there for everybody, without the events of the stream
 	case !strings.Contains(route, "{name}") && !strings.Contains(route, "{id}") && !strings.Contains(route, "{lease}"):
 		if slices.ContainsFunc(operation.Parameters, func(p *huma.Param) bool { return p.Name == "limit" }) {
 			return []request{{path: route + "?" + required}}

@@ -99,7 +99,7 @@ func (s *Server) serveMetrics() {
 			s.log.Warn("cannot collect the counters of handlers", "error", err)
 		}
 		source := metrics.Source{
-			Namespace: c.namespace, Groups: a.Groups, Imports: a.Imports, Jobs: a.JobCounts, Webhooks: a.Webhooks, Stats: func() []posthorn.GroupStats { return stats },
+			Namespace: c.namespace, Groups: a.Groups, Imports: a.Imports, Jobs: a.JobCounts, Failovers: a.Failovers, Webhooks: a.Webhooks, Stats: func() []posthorn.GroupStats { return stats },
 			Timeout: metrics.Timeout, Logger: s.log,
 		}
 		text := metrics.Text(slices.Concat(source.Collect(ctx), s.traffic.families(), s.gauges()))

@@ -50,6 +50,7 @@ var documentTags = []*huma.Tag{
 	{Name: "projections", Description: "Tables that are computed from the log."},
 	{Name: "relays", Description: "Write the log to brokers."},
 	{Name: "imports", Description: "Read brokers into the log."},
+	{Name: "failovers", Description: "What failovers, crashes and restores of the database have lost."},
 	{Name: "archives", Description: "Keep the log in object storage."},
 	{Name: "streams", Description: "Named parts of the log, and their policies."},
 	{Name: "nodes", Description: "Processes that are registered."},

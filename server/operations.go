@@ -46,6 +46,10 @@ func (s *Server) operations() {
 	serveOne(s, op.GetImport)
 	serveNone(s, op.DeleteImport)
 
+	serveAll(s, op.ListFailovers)
+	serveOne(s, op.GetFailover)
+	serveCount(s, op.BringBackFailover)
+
 	serveAll(s, op.ListArchives)
 	serveOne(s, op.GetArchive)
 	serveOne(s, op.RelistArchive)

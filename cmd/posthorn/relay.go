@@ -68,9 +68,10 @@ func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
 	})
 }
 
-// sink is a broker that relays write to and trim.
+// sink is a broker that relays write to, read back and trim.
 type sink interface {
 	posthorn.Sink
+	posthorn.SinkReader
 	posthorn.Trimmer
 	io.Closer
 }
@@ -139,6 +140,22 @@ func (s *lateSink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 		return err
 	}
 	return sink.Write(ctx, batch)
+}
+
+func (s *lateSink) Written(ctx context.Context, log, namespace string) ([]string, error) {
+	sink, err := s.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sink.Written(ctx, log, namespace)
+}
+
+func (s *lateSink) ReadBack(ctx context.Context, log, namespace, stream, before string, limit int) ([]posthorn.SourceEntry, error) {
+	sink, err := s.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sink.ReadBack(ctx, log, namespace, stream, before, limit)
 }
 
 func (s *lateSink) Trim(ctx context.Context, namespace, stream string, needed func(context.Context, []int64) ([]int64, error)) error {

@@ -100,6 +100,7 @@ func newRoot(a *app) *cobra.Command {
 		newRelays(a),
 		newImport(a),
 		newImports(a),
+		newFailovers(a),
 		newDeadLetters(a),
 		newWebhooks(a),
 		newSchedules(a),

@@ -232,6 +232,10 @@ var everyday = []calls{
 		"select posthorn.define_relay('default', 'fresh')",
 		"select coalesce(bool_or(r.imported), false) from posthorn.relays r where r.group_id = $out::bigint",
 		"select posthorn.note_relay_error($out, 'supervisor-h-1-0123abcd', r.term, 'broken') from " + leadRelay,
+		"select posthorn.owed_looks($out, 'supervisor-h-1-0123abcd', r.term) from " + leadRelay,
+		`select posthorn.note_lost_events($out, 'supervisor-h-1-0123abcd', r.term, '{s1, s1}', array[$event, $event + 1], '{e, e}',
+			array['{}', '{}']::json[], array[now(), now()]) from ` + leadRelay,
+		"select posthorn.note_look($out, 'supervisor-h-1-0123abcd', r.term, 7) from " + leadRelay,
 		"select posthorn.resign_relay($out, 'supervisor-h-1-0123abcd', r.term) from " + leadRelay,
 		"select posthorn.settle_relay($out, 'supervisor-h-1-0123abcd', r.term, t.lease, t.attempt) from " + takeRelay,
 		"select count(*) from posthorn.list_aside($out)",
@@ -246,6 +250,13 @@ var everyday = []calls{
 		"select posthorn.resign_import($import, 'importer-h-1-0123abcd', i.term) from " + leadImport,
 		`select posthorn.import_events($import, 'importer-h-1-0123abcd', i.term, '{fresh}', '{""}', '{2}', array['$lease']::uuid[], '{other}', '{false}',
 			'{1, 1}', '{1, 2}', '{e, e}', array['{}', '{}']::json[], array[now(), now()]) from ` + leadImport,
+	}},
+
+	// Failovers.
+	{before: "insert into posthorn.moves (next_id, reason, last_id, timeline) values (9000000000000000, 'crash', 1, 1)", statements: []string{
+		"select count(*) from posthorn.list_failovers('default')",
+		"select count(*) from posthorn.list_lost_events('default', 1)",
+		"select posthorn.bring_back('default', 1)",
 	}},
 
 	// Archives.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/posthorn/posthorn"
@@ -21,14 +22,15 @@ type Source struct {
 	Groups    func(ctx context.Context) ([]admin.GroupStatus, error)
 	Imports   func(ctx context.Context) ([]admin.ImportStatus, error)
 	Jobs      func(ctx context.Context, most int) ([]admin.JobCount, error)
+	Failovers func(ctx context.Context) ([]admin.Failover, error)
 	Webhooks  func(ctx context.Context) ([]admin.Webhook, error) // nil: their metrics have no samples
 	Stats     func() []posthorn.GroupStats                       // counters of this process
-	Timeout   time.Duration                                      // of the queries of Groups, Imports, Jobs and Webhooks
+	Timeout   time.Duration                                      // of all queries
 	Logger    *slog.Logger
 }
 
 // Collect returns all metrics with their values. If the database is unavailable,
-// posthorn_up is 0, and the metrics of groups, imports, jobs and webhooks have no samples.
+// posthorn_up is 0, and the metrics of groups, imports, jobs, failovers and webhooks have no samples.
 func (s Source) Collect(ctx context.Context) []Family {
 	families := ofProcess(s.Stats())
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
@@ -48,6 +50,11 @@ func (s Source) Collect(ctx context.Context) []Family {
 		s.Logger.Warn("cannot collect the metrics of jobs", "error", err)
 	}
 	families = append(families, ofJobs(jobs))
+	failovers, err := s.Failovers(ctx)
+	if err != nil {
+		s.Logger.Warn("cannot collect the metrics of failovers", "error", err)
+	}
+	families = append(families, ofFailovers(failovers))
 	families = append(families, ofWebhooks(s.webhooks(ctx), time.Now())...)
 	for i := range families {
 		families[i].Namespace = s.Namespace
@@ -69,7 +76,7 @@ func (s Source) webhooks(ctx context.Context) []admin.Webhook {
 // Metrics returns the definitions of all metrics that Collect returns.
 func Metrics() []Metric {
 	var all []Metric
-	for _, f := range slices.Concat(ofProcess(nil), ofDatabase(nil, false), ofImports(nil), []Family{ofJobs(nil)}, ofWebhooks(nil, time.Time{})) {
+	for _, f := range slices.Concat(ofProcess(nil), ofDatabase(nil, false), ofImports(nil), []Family{ofJobs(nil), ofFailovers(nil)}, ofWebhooks(nil, time.Time{})) {
 		all = append(all, f.Metric)
 	}
 	return all
@@ -191,6 +198,23 @@ func ofImports(imports []admin.ImportStatus) []Family {
 	}
 	return families
 }
+
+var lostEvents = Metric{
+	Name: "posthorn_failover_lost_events", Help: "Events that a failover, crash or restore of the database has lost, that the broker of a relay has, and that were not brought back.",
+	Kind: Gauge, Labels: []string{"failover"},
+}
+
+// ofFailovers returns the metric of failovers, of the last ones.
+func ofFailovers(failovers []admin.Failover) Family {
+	family := Family{Metric: lostEvents}
+	for _, f := range failovers[:min(len(failovers), mostFailovers)] {
+		family.Add(Sample{Value: float64(f.Lost - f.BroughtBack)}, strconv.FormatInt(f.ID, 10))
+	}
+	return family
+}
+
+// mostFailovers is how many of the last failovers have a metric.
+const mostFailovers = 10
 
 // webhookMetrics are the metrics of a webhook.
 var webhookMetrics = []struct {

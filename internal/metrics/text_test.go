@@ -30,6 +30,7 @@ func source() metrics.Source {
 	var imports []admin.ImportStatus
 	var webhooks []admin.Webhook
 	var jobs []admin.JobCount
+	failovers := []admin.Failover{{ID: 2, Lost: 5, BroughtBack: 3}, {ID: 1}}
 	for i, name := range hostile {
 		n := int64(i)
 		g := admin.GroupStatus{
@@ -63,6 +64,7 @@ func source() metrics.Source {
 		Groups:    func(context.Context) ([]admin.GroupStatus, error) { return groups, nil },
 		Imports:   func(context.Context) ([]admin.ImportStatus, error) { return imports, nil },
 		Jobs:      func(context.Context, int) ([]admin.JobCount, error) { return jobs, nil },
+		Failovers: func(context.Context) ([]admin.Failover, error) { return failovers, nil },
 		Webhooks:  func(context.Context) ([]admin.Webhook, error) { return webhooks, nil },
 		Stats:     func() []posthorn.GroupStats { return stats },
 		Timeout:   time.Hour, Logger: slog.New(slog.DiscardHandler),
@@ -178,6 +180,9 @@ func TestValues(t *testing.T) {
 	s.Jobs = func(context.Context, int) ([]admin.JobCount, error) {
 		return []admin.JobCount{{State: "blocked", Jobs: 18}, {State: "awaiting", Jobs: 19}}, nil
 	}
+	s.Failovers = func(context.Context) ([]admin.Failover, error) {
+		return []admin.Failover{{ID: 3, Lost: 25, BroughtBack: 4}}, nil
+	}
 	s.Webhooks = func(context.Context) ([]admin.Webhook, error) {
 		return []admin.Webhook{{Name: "w", State: "disabled", Owed: 17}}, nil
 	}
@@ -194,6 +199,7 @@ func TestValues(t *testing.T) {
 		}
 	}
 	want := []string{
+		`posthorn_failover_lost_events{failover="3"} 21`,
 		`posthorn_group_blocked_slots{group="g"} 6`,
 		`posthorn_group_dead_letters{group="g"} 7`,
 		`posthorn_group_lag_events{group="g"} 1`,
@@ -255,6 +261,7 @@ func TestDatabaseIsUnavailable(t *testing.T) {
 	s.Groups = func(context.Context) ([]admin.GroupStatus, error) { return nil, errors.New("gone") }
 	s.Imports = func(context.Context) ([]admin.ImportStatus, error) { return nil, errors.New("gone") }
 	s.Jobs = func(context.Context, int) ([]admin.JobCount, error) { return nil, errors.New("gone") }
+	s.Failovers = func(context.Context) ([]admin.Failover, error) { return nil, errors.New("gone") }
 	text := string(metrics.Text(s.Collect(t.Context())))
 	for part, want := range map[string]bool{
 		"\nposthorn_up{namespace=\"shop\"} 0\n": true, "posthorn_handler_events_total{": true, "posthorn_leases_lost_total{": true,

@@ -67,6 +67,12 @@ func (l *leadership) Work(stop, ctx context.Context) error {
 		return context.Cause(l.ctx)
 	}
 	l.remember(aside)
+	if err := l.findLost(); err != nil && l.going.Err() == nil {
+		l.end(err)
+	}
+	if l.going.Err() != nil {
+		return context.Cause(l.ctx)
+	}
 	windows, written := make(chan *pg.Window, 1), make(chan settled, 2)
 	var all sync.WaitGroup
 	all.Go(l.retry)

@@ -22,6 +22,7 @@ type Config struct {
 	// Trim removes entries of a stream from the broker that are not needed any more;
 	// may be nil.
 	Trim      func(ctx context.Context, stream string) error
+	Read      Reader          // reads the broker back, after a failover; may be nil
 	NewEvents <-chan struct{} // receives when there may be events to read; may be nil
 
 	BatchSize   int // events of a window, at most

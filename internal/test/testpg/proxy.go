@@ -91,6 +91,23 @@ func (p *Proxy) Silence() { p.mute(true) }
 // answers, and new ones work.
 func (p *Proxy) Forget() { p.mute(false) }
 
+// Redirect ends the open connections, and forwards new ones to another database, as after a
+// failover.
+func (p *Proxy) Redirect(t testing.TB, database string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.database = database
+	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
+	for c := range p.conns {
+		c.hangUp()
+	}
+}
+
 // Hang simulates a proxy that hangs: it forwards nothing on open connections, and closes
 // neither side of them. New ones work.
 func (p *Proxy) Hang() {

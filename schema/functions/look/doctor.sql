@@ -16,7 +16,7 @@ begin
     perform posthorn.namespace_id(of_namespace);
   end if;
   foreach name in array array[
-    'settings', 'roles', 'cluster', 'held-back log', 'partitions', 'upkeep', 'groups', 'projections', 'subscriptions',
+    'settings', 'roles', 'cluster', 'failovers', 'held-back log', 'partitions', 'upkeep', 'groups', 'projections', 'subscriptions',
     'relays', 'webhooks', 'archives', 'imports', 'jobs', 'failed jobs', 'schedules', 'bloat', 'confidential streams']
   loop
     if clock_timestamp() - began > doctor.deadline then
@@ -120,6 +120,7 @@ begin
     when 'held-back log' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_transactions() x;
     when 'partitions' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_partitions() x;
     when 'upkeep' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_upkeep() x;
+    when 'failovers' then return query select * from posthorn.examine_failovers(of_namespace, hidden_streams);
     when 'groups' then return query select * from posthorn.examine_groups(of_namespace, hidden_streams);
     when 'projections' then return query select * from posthorn.examine_projections(of_namespace, hidden_streams);
     when 'subscriptions' then return query select * from posthorn.examine_subscriptions(of_namespace, hidden_streams);

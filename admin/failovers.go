@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// Failover is a failover, a crash or a restore of the log, after which its numbers moved
+// on.
+type Failover struct {
+	ID          int64     `json:"id"`
+	At          time.Time `json:"at"`
+	Reason      string    `json:"reason"`               // promotion, crash, restore or rebase
+	Timeline    int       `json:"timeline"`             // of the server, afterwards
+	ReplayedAt  time.Time `json:"replayed_at,omitzero"` // when the last transaction was committed that a promoted server has
+	LastID      int64     `json:"last_id"`              // of events before it
+	NextID      int64     `json:"next_id"`              // the first of events after it
+	Lost        int64     `json:"lost"`                 // events that a broker has and the log has not
+	BroughtBack int64     `json:"brought_back"`         // of these
+	Looked      []string  `json:"looked"`               // relays that have compared their broker with the log
+	NotLooked   []string  `json:"not_looked"`           // relays that have not
+	Errors      []string  `json:"errors"`               // of relays that could not compare all streams
+}
+
+const failoversQuery = "select * from posthorn.list_failovers($1::text, $2::text[]) f where f.id = coalesce($3::bigint, f.id) order by f.id desc"
+
+// Failovers returns the failovers, crashes and restores of the log, the last one first, with
+// the events of the namespace that each has lost.
+func (a *Admin) Failovers(ctx context.Context) ([]Failover, error) {
+	return rows[Failover](ctx, a.db, "list failovers", failoversQuery, a.namespace, list(a.hidden), nil)
+}
+
+// Failover returns one of [Admin.Failovers].
+func (a *Admin) Failover(ctx context.Context, id int64) (Failover, error) {
+	found, err := rows[Failover](ctx, a.db, "show failover", failoversQuery, a.namespace, list(a.hidden), id)
+	return only(a, found, err, "failover", strconv.FormatInt(id, 10), "See: posthorn failovers list.")
+}
+
+// LostEvent is an event that a failover has lost, and that a broker has.
+type LostEvent struct {
+	ID          int64           `json:"id"` // under which it was published
+	Stream      string          `json:"stream"`
+	Type        string          `json:"type"`
+	Key         string          `json:"key,omitempty"`
+	Tags        []string        `json:"tags"`
+	Payload     json.RawMessage `json:"payload"`
+	Metadata    json.RawMessage `json:"metadata"`
+	PublishedAt time.Time       `json:"published_at"`
+	FoundBy     string          `json:"found_by"` // the relay whose broker has it
+	FoundAt     time.Time       `json:"found_at"`
+	BackAs      int64           `json:"back_as,omitempty"` // the id under which it was published again
+}
+
+// LostEvents returns the events of the namespace that a failover has lost, in the order of
+// their ids, up to a number of them.
+func (a *Admin) LostEvents(ctx context.Context, failover int64, limit int) ([]LostEvent, error) {
+	return rows[LostEvent](ctx, a.db, "list lost events", "select * from posthorn.list_lost_events($1::text, $2::bigint, $3::text[], $4::int)",
+		a.namespace, failover, list(a.hidden), limit)
+}
+
+// BringBackFailover publishes the events again that a failover has lost, those that are not
+// back yet, under new ids, in their order, and returns how many. [posthorn.Event.Origin]
+// returns where and when each was published first. Relays leave them out.
+func (a *Admin) BringBackFailover(ctx context.Context, failover int64) (int64, error) {
+	return changed[int64](ctx, a, anyStream, entry{"bring-back-failover", strconv.FormatInt(failover, 10), nil},
+		"select posthorn.bring_back($1::text, $2::bigint, $3::text[])", a.namespace, failover, list(a.hidden))
+}

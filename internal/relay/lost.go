@@ -1,0 +1,132 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+// Reader reads back from a broker what relays of this log and namespace have written.
+type Reader interface {
+	// Streams lists the streams of the broker, also those that the log has forgotten.
+	Streams(ctx context.Context) ([]string, error)
+	// ReadBack returns entries of a stream, the last one first, before a position; "" is the
+	// end. Entries that are no events of this log have the id 0.
+	ReadBack(ctx context.Context, stream, before string, max int) ([]Entry, error)
+}
+
+// Entry is an entry of a stream.
+type Entry struct {
+	Position string
+	Event    pg.Event
+}
+
+const (
+	readBackAtOnce = 100  // entries that are compared at once
+	usualWindow    = 2000 // events of a window, unless a process has another setting
+)
+
+// findLost compares the ends of the streams of the broker with the log, once after each
+// failover, crash and restore of the database, and keeps the events that the log has lost.
+// It comes before the first window, so that nothing that was written since stands behind
+// them. A broker that is down is waited for; nothing could be written to it either.
+func (l *leadership) findLost() error {
+	if l.Read == nil {
+		return nil
+	}
+	owed, err := pg.OwedLooks(l.ctx, l.Pool, l.lead)
+	if err != nil || owed == 0 {
+		return err
+	}
+	trouble := worker.Trouble{Log: l.Log, Message: "cannot compare the broker with the log yet"}
+	for tries := 1; ; tries++ {
+		streams, err := l.Read.Streams(l.ctx)
+		if err == nil {
+			trouble.Over()
+			return l.compare(streams)
+		}
+		trouble.Report(err)
+		l.noteFailure(err)
+		if !worker.Pause(l.going, l.Backoff.after(tries)) {
+			return context.Cause(l.ctx)
+		}
+	}
+}
+
+// compare compares streams. One that cannot be read stops no other.
+func (l *leadership) compare(streams []string) error {
+	var entries, lost int64
+	text := ""
+	for _, stream := range streams {
+		if !consume.MatchesAny(l.lead.Streams, stream) {
+			continue
+		}
+		read, missing, err := l.compareStream(stream)
+		entries, lost = entries+read, lost+missing
+		if l.going.Err() != nil { // the next leader looks
+			return context.Cause(l.going)
+		}
+		if err != nil && text == "" {
+			text = fmt.Sprintf("stream %s: %v", stream, err)
+		}
+	}
+	if err := pg.NoteLook(l.ctx, l.Pool, l.lead, entries, worker.Clip(text)); err != nil {
+		return err
+	}
+	switch {
+	case text != "":
+		l.Log.Error("the database was failed over, restored or has crashed, and some streams of the broker could not be compared with the log",
+			"error", text, "lost", lost, "see", "posthorn failovers list")
+	case lost > 0:
+		l.Log.Error("the database was failed over, restored or has crashed: the broker has events that the log has lost",
+			"lost", lost, "see", "posthorn failovers list")
+	default:
+		l.Log.Info("the database was failed over, restored or has crashed: the broker has no event that the log has lost", "compared", entries)
+	}
+	return nil
+}
+
+// compareStream reads a stream back until as many entries as a window may have are in the
+// log, one after the other: of a window, any events may be lost, and of earlier ones none.
+func (l *leadership) compareStream(stream string) (read, lost int64, err error) {
+	before, known := "", 0
+	for known < max(l.BatchSize, usualWindow) {
+		entries, err := l.readBack(stream, before)
+		if err != nil || len(entries) == 0 {
+			return read, lost, err
+		}
+		before = entries[len(entries)-1].Position
+		read += int64(len(entries))
+		var events []pg.Event
+		for _, e := range entries {
+			if e.Event.ID != 0 {
+				events = append(events, e.Event)
+			}
+		}
+		missing, err := pg.NoteLostEvents(l.ctx, l.Pool, l.lead, events)
+		if err != nil {
+			return read, lost, err
+		}
+		lost += int64(len(missing))
+		if known += len(entries); len(missing) > 0 {
+			known = 0
+		}
+	}
+	return read, lost, nil
+}
+
+// readBack reads entries, and tries again if the broker fails.
+func (l *leadership) readBack(stream, before string) (entries []Entry, err error) {
+	for tries := 1; tries <= 5; tries++ {
+		ctx, cancel := context.WithTimeout(l.ctx, l.Timeout)
+		entries, err = l.Read.ReadBack(ctx, stream, before, readBackAtOnce)
+		cancel()
+		if err == nil || !worker.Pause(l.going, l.Backoff.after(tries)) {
+			break
+		}
+	}
+	return entries, err
+}

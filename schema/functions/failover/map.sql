@@ -1,0 +1,13 @@
+-- Failovers: the events that the log has lost, and others have.
+--
+-- Tables
+--   lost_events      events that a broker has and the log has not, and the ids under which they were published again
+--   lost_looks       the relays that have compared their broker with the log after a move
+--   moves is in the room admin: a row for each failover, crash and restore
+--
+-- Flow
+--   the numbers move ──► the lead of each relay ends ──► the next leader asks owed_looks
+--        └─► it reads back the ends of the streams of its broker ──► note_lost_events ──► lost_events
+--              └─► note_look ──► lost_looks
+--   list_failovers, list_lost_events     the count and the list; the doctor and the metric take the same
+--   bring_back                           publishes them again under new ids, with their origin

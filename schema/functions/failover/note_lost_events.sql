@@ -1,0 +1,71 @@
+-- A relay looks once after each move, while it has written nothing since: so what its broker has and the log has not
+-- stands at the ends of its streams.
+
+create or replace function posthorn.owed_looks(group_id bigint, owner text, epoch bigint)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  owed bigint;
+begin
+  perform posthorn.hold('relay', owed_looks.group_id, owed_looks.owner, owed_looks.epoch);
+  perform posthorn.notice_restore(); -- so that the last move is in the table
+  select count(*) into owed from posthorn.moves_without_look(owed_looks.group_id);
+  return owed;
+end $$;
+comment on function posthorn.owed_looks(bigint, text, bigint) is
+  'consumer: For how many failovers, crashes and restores a relay has not compared its broker with the log yet.';
+
+-- The moves of the last week after which a relay has not compared its broker with the log.
+create or replace function posthorn.moves_without_look(group_id bigint)
+returns setof posthorn.moves language sql stable as $$
+  select m.* from posthorn.moves m
+  where m.at > clock_timestamp() - interval '7 days'
+    and not exists (select from posthorn.lost_looks l where l.next_id = m.next_id and l.group_id = moves_without_look.group_id)
+$$;
+
+-- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
+-- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.
+create or replace function posthorn.note_lost_events(
+  group_id bigint, owner text, epoch bigint, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
+  keys text[] default null, tags text[] default null, metadata json[] default null
+) returns bigint[] language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+declare
+  g posthorn.groups;
+  since timestamptz := (select min(b.since) from posthorn.partition_bounds b);
+  missing bigint[];
+begin
+  perform posthorn.hold('relay', note_lost_events.group_id, note_lost_events.owner, note_lost_events.epoch);
+  select x.* into g from posthorn.groups x where x.id = note_lost_events.group_id;
+  missing := array(
+    select distinct i.id from unnest(note_lost_events.ids, note_lost_events.published) i (id, at)
+    where i.at >= since and exists (select from posthorn.moves m where m.next_id > i.id)
+      and i.id not in (select e.id from posthorn.events_of(g.namespace_id, note_lost_events.ids) e));
+  insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, key, tags, payload, metadata, published_at, found_by)
+  select e.id, g.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
+    case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, 'relay ' || g.name
+  from unnest(note_lost_events.streams, note_lost_events.ids, note_lost_events.types, note_lost_events.payloads,
+      note_lost_events.published, note_lost_events.keys, note_lost_events.tags, note_lost_events.metadata)
+    e (stream, id, type, payload, at, key, tags, metadata)
+  where e.id = any (missing)
+  on conflict do nothing;
+  return missing;
+end $$;
+comment on function posthorn.note_lost_events(bigint, text, bigint, text[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
+  'consumer: Of events that the broker of a relay has, keeps those that the log has not, and returns their ids.';
+
+create or replace function posthorn.note_look(group_id bigint, owner text, epoch bigint, entries bigint, error text default null)
+returns void language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.hold('relay', note_look.group_id, note_look.owner, note_look.epoch);
+  insert into posthorn.lost_looks (next_id, group_id, entries, error)
+  select m.next_id, note_look.group_id, note_look.entries, left(note_look.error, 2000)
+  from posthorn.moves_without_look(note_look.group_id) m;
+end $$;
+comment on function posthorn.note_look(bigint, text, bigint, bigint, text) is
+  'consumer: Notes that a relay has compared its broker with the log after all failovers so far, and the error if it could not for some streams.';

@@ -210,10 +210,15 @@ func numbersAfterARecovery(t *testing.T, own *ownDatabase) {
 
 // A cursor has seen events that a failover loses, and transaction ids that are given out
 // again afterwards. It returns every event that is published after the failover, and none
-// that it has seen, also after a checkpoint, and whether or not upkeep has run.
+// that it has seen, also after a checkpoint, and whether or not upkeep has run. A prepared
+// transaction that is open across the failover brings no event back.
 func cursorFromBeforeAFailover(t *testing.T, own *ownDatabase) {
 	s := own.session()
 	s.exec("select posthorn.tend()")
+	prepared := s.another()
+	prepared.exec("begin")
+	late := prepared.publish()
+	prepared.exec("prepare transaction 'across the failover'")
 	s.publishMany(3)
 	var cursor, seen string
 	var lost []int64
@@ -241,6 +246,9 @@ func cursorFromBeforeAFailover(t *testing.T, own *ownDatabase) {
 		got, _ = s.read(next)
 		equal(t, "events later", got, nil)
 	}
+	s.exec("commit prepared 'across the failover'")
+	got, _ := s.read(cursor)
+	equal(t, "events with that of the prepared transaction", got, append([]int64{late}, events...))
 }
 
 // The first publisher after a crash keeps its transaction open. The others do not wait for

@@ -60,7 +60,7 @@ begin
   perform pg_advisory_lock(posthorn.lock_class('move'), 0);
   begin
     if pg_sequence_last_value('posthorn.life_since') is null then
-      perform posthorn.move_numbers(xid_reused_from => pg_snapshot_xmin(pg_current_snapshot()));
+      perform posthorn.move_numbers(xid_reused_from => posthorn.first_own_xid());
     end if;
   exception when others or query_canceled then
     perform pg_advisory_unlock(posthorn.lock_class('move'), 0);
@@ -68,6 +68,18 @@ begin
   end;
   perform pg_advisory_unlock(posthorn.lock_class('move'), 0);
 end $$;
+
+-- The first transaction id that may publish after a crash or a promotion: of the transactions that run, or the next one.
+-- Prepared transactions that have published are of before, since each session moves the numbers before it publishes.
+create or replace function posthorn.first_own_xid()
+returns xid8 language sql stable as $$
+  select coalesce(
+    (select x.xid from pg_snapshot_xip(s.now) x (xid)
+     where x.xid::xid not in (select p.transaction from pg_prepared_xacts p)
+     order by x.xid limit 1),
+    pg_snapshot_xmax(s.now))
+  from (select pg_current_snapshot() as now) s
+$$;
 
 -- Writes the move after a crash or a promotion into the table moves; moves the numbers on, too, if the log was copied.
 -- A crash counts as a restore: a disk that is restored from a snapshot looks the same.
@@ -178,7 +190,7 @@ returns xid8 language sql stable as $$
     select pg_sequence_last_value('posthorn.moved_xid')::text::xid8
     where posthorn.has_unwritten_move() and pg_sequence_last_value('posthorn.moved_to') > reused_since.known
     union all
-    select pg_snapshot_xmin(pg_current_snapshot())
+    select posthorn.first_own_xid()
     where case when not pg_is_in_recovery() then pg_sequence_last_value('posthorn.life_since') is null end) x
   where x.xid is not null
   order by x.xid limit 1

@@ -38,6 +38,11 @@ type failoverPart struct {
 	recovered map[string][]time.Duration
 }
 
+func lossyFailover(r *run) part {
+	r.record.forgets = true
+	return &failoverPart{logPart: &logPart{run: r}}
+}
+
 var serverNames = []string{"a", "b", "c"}
 
 func (f *failoverPart) load() load {
@@ -51,7 +56,7 @@ func (f *failoverPart) start() {
 		f.servers = append(f.servers, f.servers[0].Standby(f.t, name))
 	}
 	f.database.clients = f.addresses()
-	if !f.forgets {
+	if !f.record.forgets {
 		f.servers[0].SetSynchronous(f.t, "ANY 1 (*)")
 	}
 	f.redis = testredis.Start(f.t)
@@ -110,7 +115,7 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	over := f.record.crashed()
 	began := time.Now()
 	end(primary)
-	if !f.forgets {
+	if !f.record.forgets {
 		next = f.furthest()
 	}
 	next.Promote(f.t)
@@ -131,7 +136,7 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 // standby returns the standby that takes over. In a lossy part it has stopped to receive
 // before more was published.
 func (f *failoverPart) standby() *testpg.Server {
-	if !f.forgets {
+	if !f.record.forgets {
 		return f.furthest()
 	}
 	behind := f.servers[1]
@@ -252,7 +257,7 @@ func (f *failoverPart) check() (string, *findings) {
 	f.database.with(f.database.url, t.read)
 	meanings := f.checkMeanings(t.events)
 	gone := 0
-	if f.forgets {
+	if f.record.forgets {
 		gone = f.leaveOut(t.events)
 	}
 	counts, found := f.logPart.check()
@@ -264,13 +269,13 @@ func (f *failoverPart) check() (string, *findings) {
 			f.t.Error(err)
 		}
 		surplus := place.leaveOut(f.log)
-		if surplus > 0 && !f.forgets {
+		if surplus > 0 && !f.record.forgets {
 			c.report(invented, "%s has %d events that are not in the log", place, surplus)
 		}
 		c.checkPlace(place)
 		counts += fmt.Sprintf("; %s: %d repeats, %d lost events", place, len(place.ids)-place.distinct, surplus)
 	}
-	if f.forgets && gone == 0 {
+	if f.record.forgets && gone == 0 {
 		f.t.Error("no acknowledged event was lost, so this run shows nothing")
 	}
 	for what, times := range f.recovered {

@@ -14,7 +14,6 @@ import (
 type logPart struct {
 	*run
 	observer *client
-	forgets  bool // a fault may undo what has committed, such as the definition of a group
 
 	mu     sync.Mutex
 	groups []*group
@@ -61,7 +60,7 @@ func (l *logPart) start() {
 	l.observer = l.newClient()
 	l.t.Cleanup(l.observer.forget)
 	l.clients.Go(l.upkeep)
-	if !l.forgets {
+	if !l.record.forgets { // a fault may undo the definition of a group
 		l.clients.Go(l.defineLateGroups)
 	}
 	l.clients.Go(l.terminateBackends)

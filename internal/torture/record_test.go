@@ -16,7 +16,10 @@ type record struct {
 	last  atomic.Int64
 	uids  atomic.Int64
 	acked atomic.Int64 // events or jobs whose publishing was acknowledged
-	done  atomic.Int64 // events or jobs that workers have finished: shows that the part makes progress
+	// forgets says that a crash may undo everything since some moment before it, also what was
+	// acknowledged.
+	forgets bool
+	done    atomic.Int64 // events or jobs that workers have finished: shows that the part makes progress
 
 	mu           sync.Mutex
 	transactions []*transaction

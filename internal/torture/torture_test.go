@@ -36,19 +36,19 @@ func TestTorture(t *testing.T) {
 		*seed = rand.Uint64N(1_000_000)
 	}
 	parts := []struct {
-		name string
-		all  bool // left out of make test
-		of   func(*run) part
+		name    string
+		unnamed bool // runs without -torture.part, too
+		of      func(*run) part
 	}{
-		{"log", false, func(r *run) part { return &logPart{run: r} }},
-		{"jobs", false, func(r *run) part { return &jobsPart{run: r} }},
-		{"pipeline", false, func(r *run) part { return &pipelinePart{run: r} }},
-		{"failover", true, func(r *run) part { return &failoverPart{logPart: &logPart{run: r}} }},
-		{"lossy-failover", true, func(r *run) part { return &failoverPart{logPart: &logPart{run: r, forgets: true}} }},
+		{"log", true, func(r *run) part { return &logPart{run: r} }},
+		{"jobs", true, func(r *run) part { return &jobsPart{run: r} }},
+		{"pipeline", true, func(r *run) part { return &pipelinePart{run: r} }},
+		{"failover", testsize.All(), func(r *run) part { return &failoverPart{logPart: &logPart{run: r}} }},
+		{"lossy-failover", false, lossyFailover},
 	}
 	tortured := 0
 	for _, p := range parts {
-		if *only != "" && *only != p.name || *only == "" && p.all && !testsize.All() {
+		if *only != "" && *only != p.name || *only == "" && !p.unnamed {
 			continue
 		}
 		tortured++

@@ -36,20 +36,23 @@ func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (address 
 	if err != nil {
 		return "", err
 	}
-	return s.URL(), hashPasswordOnce(ctx, s.URL())
+	return s.URL(), hashPasswordLess(ctx, s.URL())
 }
 
-// hashPasswordOnce stores the password of the URL's role so that a client hashes it once, and
-// not 4,096 times at the begin of each session, of which tests have tens of thousands. The
-// password is random and long, so it is as hard to guess.
-func hashPasswordOnce(ctx context.Context, of string) error {
+// iterations is how often a client hashes the password. lib/pq takes no number that is shorter.
+const iterations = 1000
+
+// hashPasswordLess stores the password of the URL's role so that a client does not hash it 4,096
+// times at the begin of each session, of which tests have tens of thousands. The password is
+// random and long, so it is as hard to guess.
+func hashPasswordLess(ctx context.Context, of string) error {
 	role, err := url.Parse(of)
 	if err != nil {
 		return err
 	}
 	password, _ := role.User.Password()
 	salt := []byte(rand.Text())
-	salted, err := pbkdf2.Key(sha256.New, password, salt, 1, sha256.Size)
+	salted, err := pbkdf2.Key(sha256.New, password, salt, iterations, sha256.Size)
 	if err != nil {
 		return err
 	}
@@ -64,8 +67,8 @@ func hashPasswordOnce(ctx context.Context, of string) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, fmt.Sprintf("alter role %s password 'SCRAM-SHA-256$1:%s$%s:%s'",
-		role.User.Username(), text(salt), text(stored[:]), text(key("Server Key"))))
+	_, err = conn.Exec(ctx, fmt.Sprintf("alter role %s password 'SCRAM-SHA-256$%d:%s$%s:%s'",
+		role.User.Username(), iterations, text(salt), text(stored[:]), text(key("Server Key"))))
 	return err
 }
 

@@ -24,7 +24,7 @@ func TestPasswordOfTheServer(t *testing.T) {
 	defer conn.Close(context.Background())
 	var stored string
 	err = conn.QueryRow(t.Context(), "select rolpassword from pg_authid where rolname = current_user").Scan(&stored)
-	if err != nil || !strings.HasPrefix(stored, "SCRAM-SHA-256$1:") {
+	if err != nil || !strings.HasPrefix(stored, "SCRAM-SHA-256$1000:") {
 		t.Errorf("the password is stored as %.20s…, %v", stored, err)
 	}
 	wrong, err := url.Parse(right)

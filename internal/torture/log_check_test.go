@@ -132,7 +132,9 @@ func (c *logChecker) checkFences(g *group) {
 			c.report(doubled, "%s: lease %d was settled under attempt %d, though attempt %d had it", g, h.lease, h.attempt, n.attempt)
 		}
 		for _, e := range h.events {
-			if at, ok := finished[e.id]; ok && at < h.from && !(c.forgets && c.crashedBetween(at, h.from)) {
+			at, ok := finished[e.id]
+			undone := c.forgets && c.crashedBetween(at, h.from)
+			if ok && at < h.from && !undone {
 				c.report(doubled, "%s got event %d again after it was settled", g, e.id)
 			}
 		}

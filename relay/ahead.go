@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -18,6 +19,15 @@ type aheadError struct{ text, hint string }
 
 func (e *aheadError) Error() string { return e.text }
 func (e *aheadError) Hint() string  { return e.hint }
+
+// LowestID returns the lowest id of events.
+func LowestID(events []*posthorn.Event) int64 {
+	low := int64(math.MaxInt64)
+	for _, e := range events {
+		low = min(low, e.ID)
+	}
+	return low
+}
 
 // CheckLast returns an error if a stream of the broker ends with an event whose id the
 // log has not given out yet. events are those that the broker is about to get, in the

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/posthorn/posthorn"
@@ -23,7 +22,7 @@ type search struct {
 func newSearch(source string, events []*posthorn.Event) *search {
 	s := &search{
 		source: source, notFound: map[string]*posthorn.Event{}, stored: map[int64]bool{}, refused: map[int64]error{},
-		lowest: lowest(events),
+		lowest: relay.LowestID(events),
 	}
 	for _, e := range events {
 		s.notFound[strconv.FormatInt(e.ID, 10)] = e
@@ -61,12 +60,3 @@ func (s *search) visit(m *message) {
 const enoughEarlier = 16
 
 func (s *search) done() bool { return len(s.notFound) == 0 || s.earlier >= enoughEarlier }
-
-// lowest returns the lowest id of events.
-func lowest(events []*posthorn.Event) int64 {
-	low := int64(math.MaxInt64)
-	for _, e := range events {
-		low = min(low, e.ID)
-	}
-	return low
-}

@@ -67,7 +67,7 @@ func (w *writer) write(ctx context.Context, batch posthorn.SinkBatch, events []*
 	if w.source != source || w.lead != batch.Lead {
 		w.known, w.source, w.lead = false, source, batch.Lead
 	}
-	compare := lowest(events) <= w.before // another event may have one of the ids
+	compare := relay.LowestID(events) <= w.before // another event may have one of the ids
 	single := false
 	for attempt := 0; len(r.unwritten) > 0 && r.err == nil; attempt++ {
 		if attempt == maxAttempts {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,7 +111,7 @@ func (s *Sink) split(batch posthorn.SinkBatch) []*streamBatch {
 		b.last, b.before = end.last, end.before
 		// The stream is read again if the batch repeats an event that this sink has written,
 		// or has an id that another event may have.
-		b.known = b.countUpTo(b.last) == 0 && lowest(b.events) > b.before
+		b.known = b.countUpTo(b.last) == 0 && relay.LowestID(b.events) > b.before
 	}
 	return batches
 }
@@ -335,15 +334,6 @@ func (w *nodeWriter) located(b *streamBatch, id string) {
 	if id != "" && len(b.events) > 0 {
 		b.tail = newTail(b.events, id)
 	}
-}
-
-// lowest returns the lowest id of events.
-func lowest(events []*posthorn.Event) int64 {
-	low := int64(math.MaxInt64)
-	for _, e := range events {
-		low = min(low, e.ID)
-	}
-	return low
 }
 
 // countUpTo returns the number of events up to and including the event with the id,

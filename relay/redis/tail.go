@@ -42,7 +42,7 @@ type tail struct {
 func newTail(events []*posthorn.Event, last string) *tail {
 	t := &tail{
 		missing: map[string]*posthorn.Event{}, stored: map[int64]bool{}, refused: map[int64]error{},
-		lowest: lowest(events), from: "+", page: min(len(events)+10, pageEntries), // some entries may be of other programs
+		lowest: relay.LowestID(events), from: "+", page: min(len(events)+10, pageEntries), // some entries may be of other programs
 		left: pagesBack,
 	}
 	for _, e := range events {

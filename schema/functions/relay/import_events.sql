@@ -211,7 +211,7 @@ begin
   on conflict do nothing;
   get diagnostics buried = row_count;
   if buried > 0 then
-    raise warning 'import %: another event was imported under the id of % before; kept as dead letters', quote_literal(i.name), posthorn.counted(buried, 'event')
+    raise warning 'import %: new dead letters: %; another event was imported under the id of each before', quote_literal(i.name), buried
       using errcode = 'PH006', hint = format('The log that they are from was restored or failed over. See: posthorn imports show %s.', i.name);
   end if;
 end $$;

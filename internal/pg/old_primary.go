@@ -32,14 +32,14 @@ const identitySQL = `
 		pg_catalog.current_setting('synchronous_standby_names')
 	from pg_catalog.pg_control_system() s`
 
-// identity is what a server has said of itself.
+// identity is the answer of a server to identitySQL.
 type identity struct {
 	system   string // the system identifier; "" if the server does not tell
 	timeline uint64 // 0 of a standby
 	asked    time.Time
 }
 
-// clusters has what this process has seen of each cluster, by system identifier.
+// clusters are the facts that this process has seen of each cluster, by system identifier.
 var clusters = seenClusters{timelines: map[string]uint64{}, synchronous: map[string]bool{}}
 
 type seenClusters struct {

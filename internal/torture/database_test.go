@@ -71,7 +71,7 @@ func (d *database) with(url string, do func(context.Context, *pgx.Conn) error) {
 	}
 }
 
-// sessions describes what the server's sessions do and wait for, and the prepared transactions.
+// sessions describes the statements and waits of the server's sessions, and the prepared transactions.
 func (d *database) sessions() (lines []string) {
 	d.with(d.server.URL(), func(ctx context.Context, conn *pgx.Conn) (err error) {
 		rows, _ := conn.Query(ctx, `

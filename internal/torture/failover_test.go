@@ -22,7 +22,7 @@ import (
 // that keeps its cursor see the log besides the groups.
 //
 // Commits wait for a standby. In a lossy part they do not, and the standby that takes over
-// has not received the last ones. What it lacks is lost; all that it has is held to the
+// has not received the last ones. Events that it lacks are lost; those that it has are held to the
 // same promises, and no id means two events.
 type failoverPart struct {
 	*logPart
@@ -204,7 +204,7 @@ func (f *failoverPart) saw(e handed) {
 	f.read = append(f.read, e)
 }
 
-// readReader is what the reader has read. It reads one namespace.
+// readReader returns the events that the reader has read. It reads one namespace.
 func (f *failoverPart) readReader(context.Context) ([]int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -285,8 +285,7 @@ func (f *failoverPart) check() (string, *findings) {
 	return fmt.Sprintf("%s; acknowledged and lost %d", counts, gone), found
 }
 
-// checkMeanings checks that an id is one event, in the log and for everybody who has seen
-// it.
+// checkMeanings checks that an id is one event, in the log and in each place that has seen it.
 func (f *failoverPart) checkMeanings(events map[int64]event) *findings {
 	found := newFindings(twoMeanings)
 	first := map[int64]int64{}
@@ -319,7 +318,7 @@ func (f *failoverPart) checkMeanings(events map[int64]event) *findings {
 	return found
 }
 
-// leaveOut takes out of the record what a failover has lost: transactions, as if their
+// leaveOut takes the losses of a failover out of the record: transactions, as if their
 // outcome were not known, and events of handouts. It returns the number of acknowledged
 // events that are lost.
 func (f *failoverPart) leaveOut(events map[int64]event) (gone int) {
@@ -374,7 +373,7 @@ func (p *place) missing(events map[int64]event) (n int) {
 	return n
 }
 
-// leaveOut takes out what is not in the log, and returns how many events these were.
+// leaveOut takes out the events that are not in the log, and returns how many these were.
 func (p *place) leaveOut(events map[int64]event) int {
 	surplus := map[int64]bool{}
 	p.ids = slices.DeleteFunc(p.ids, func(id int64) bool {
@@ -388,7 +387,7 @@ func (p *place) leaveOut(events map[int64]event) int {
 	return len(surplus)
 }
 
-// hear shows the errors of a process. What it has handled is counted at the end.
+// hear shows the errors of a process. Events that it has handled are counted at the end.
 func (f *failoverPart) hear(line string) {
 	if !strings.HasPrefix(line, "handled ") {
 		f.t.Log(line)

@@ -279,7 +279,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 
 // isInTree finds files by their path, SQL also by folder or name alone, and Go also by name alone.
 func isInTree(path string) bool {
-	for _, pattern := range []string{path, "schema/functions/" + path, "schema/functions/*/" + path, "internal/*/" + path} {
+	for _, pattern := range []string{path, "schema/functions/*/" + path, "schema/functions/*/*/" + path, "internal/*/" + path} {
 		if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
 			return true
 		}
@@ -290,7 +290,7 @@ func isInTree(path string) bool {
 func schemaSQL(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, pattern := range []string{"schema/migrations/*.sql", "schema/functions/*/*.sql"} {
+	for _, pattern := range []string{"schema/migrations/*.sql", "schema/functions/*/*/*.sql"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -99,16 +99,20 @@ func loadMigrations(fsys fs.FS) ([]migration, error) {
 	return migrations, nil
 }
 
-// folders are the folders of functions in the order of application. The files of a
+// folders are the folders of functions in the order of application, floor by floor. The files of a
 // folder are applied in lexical order.
-var folders = []string{"log", "condition", "subscription", "group", "dead_letter", "projection", "reader", "job", "schedule", "archive", "lead", "relay", "seal", "webhook", "failover", "admin", "look"}
+var folders = []string{
+	"core/log", "core/condition", "core/subscription", "core/group", "core/dead_letter", "core/job",
+	"room/projection", "room/reader", "room/schedule", "room/archive", "room/lead", "room/relay", "room/seal", "room/webhook", "room/failover",
+	"face/admin", "face/look",
+}
 
 // last are the files that depend on all others: roles.sql grants functions, and
 // install.sql calls them.
-var last = []string{"functions/admin/roles.sql", "functions/admin/install.sql"}
+var last = []string{"functions/face/admin/roles.sql", "functions/face/admin/install.sql"}
 
 func loadFunctions(fsys fs.FS) ([]Step, error) {
-	steps, err := loadSteps(fsys, "functions/*/*.sql")
+	steps, err := loadSteps(fsys, "functions/*/*/*.sql")
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +130,7 @@ func loadFunctions(fsys fs.FS) ([]Step, error) {
 	return steps, nil
 }
 
-func folder(s Step) string { return path.Base(path.Dir(s.Name)) }
+func folder(s Step) string { return strings.TrimPrefix(path.Dir(s.Name), "functions/") }
 
 func loadSteps(fsys fs.FS, pattern string) ([]Step, error) {
 	names, err := fs.Glob(fsys, pattern)

@@ -42,9 +42,9 @@ func value[T any](t *testing.T, conn *pgx.Conn, sql string) T {
 // returns a number.
 func small(revision, answer int, migrations ...string) fstest.MapFS {
 	fsys := fstest.MapFS{
-		"revision":                 file(fmt.Sprintf("%d x\n", revision)),
-		"functions/log/answer.sql": file(answerSQL(answer)),
-		"migrations/001_parts.sql": file("create table posthorn.parts (id int);\n"),
+		"revision":                      file(fmt.Sprintf("%d x\n", revision)),
+		"functions/core/log/answer.sql": file(answerSQL(answer)),
+		"migrations/001_parts.sql":      file("create table posthorn.parts (id int);\n"),
 	}
 	for i, sql := range migrations {
 		fsys[fmt.Sprintf("migrations/%03d_more.sql", i+2)] = file(sql)

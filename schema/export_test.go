@@ -53,5 +53,7 @@ func Functions() []Step { return embedded().functions }
 
 func Folders() []string { return folders }
 
+func Folder(s Step) string { return folder(s) }
+
 // Updating reports whether the tests write generated files instead of comparing them.
 func Updating() bool { return *update }

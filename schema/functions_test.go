@@ -30,11 +30,11 @@ func TestFunctionBodies(t *testing.T) {
 func TestFunctionFolders(t *testing.T) {
 	t.Parallel()
 	names := []string{
-		"functions/log/b.sql", "functions/group/a.sql",
-		"functions/admin/z.sql", "functions/admin/roles.sql", "functions/admin/install.sql",
+		"functions/core/log/b.sql", "functions/core/group/a.sql",
+		"functions/face/admin/z.sql", "functions/face/admin/roles.sql", "functions/face/admin/install.sql",
 	}
 	fsys := small(1, 42)
-	delete(fsys, "functions/log/answer.sql")
+	delete(fsys, "functions/core/log/answer.sql")
 	for _, name := range names {
 		fsys[name] = file("select 1;")
 	}
@@ -45,8 +45,8 @@ func TestFunctionFolders(t *testing.T) {
 	if diff := cmp.Diff(names, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
-	fsys["functions/elsewhere/c.sql"] = file("select 1;")
-	if err := schema.LoadError(fsys); err == nil || !strings.Contains(err.Error(), "functions/elsewhere/c.sql") {
+	fsys["functions/core/elsewhere/c.sql"] = file("select 1;")
+	if err := schema.LoadError(fsys); err == nil || !strings.Contains(err.Error(), "functions/core/elsewhere/c.sql") {
 		t.Errorf("error = %v, want one that names the file", err)
 	}
 }
@@ -75,7 +75,7 @@ func TestMapsNameWhatExists(t *testing.T) {
 		if !strings.HasSuffix(f.Name, "/map.sql") {
 			continue
 		}
-		mapped[strings.Split(f.Name, "/")[1]] = true
+		mapped[schema.Folder(f)] = true
 		_, tables, _ := strings.Cut(f.SQL, "-- Tables")
 		tables, _, _ = strings.Cut(tables, "-- Flow")
 		for _, word := range name.FindAllString(tables, -1) {
@@ -205,7 +205,7 @@ func TestLockClassesAreNamedOnce(t *testing.T) {
 	class := regexp.MustCompile(`when '([a-z ]+)' then (\d+)`)
 	var names, numbers, used []string
 	for _, f := range schema.Functions() {
-		if f.Name == "functions/log/lock_class.sql" {
+		if f.Name == "functions/core/log/lock_class.sql" {
 			for _, c := range class.FindAllStringSubmatch(f.SQL, -1) {
 				names, numbers = append(names, c[1]), append(numbers, c[2])
 			}

@@ -22,7 +22,7 @@ func TestMigrateEmptyDatabase(t *testing.T) {
 
 	report := migrate(t, b, conn)
 
-	want := []string{"bootstrap.sql", "migrations/001_parts.sql", "functions/log/answer.sql"}
+	want := []string{"bootstrap.sql", "migrations/001_parts.sql", "functions/core/log/answer.sql"}
 	if diff := cmp.Diff(want, report.Applied); diff != "" {
 		t.Errorf("applied (-want +got):\n%s", diff)
 	}
@@ -59,7 +59,7 @@ func TestMigrateAppliesOnlyNewFiles(t *testing.T) {
 
 	report := migrate(t, schema.Load(t, small(1, 43, "create table posthorn.more ();")), conn)
 
-	want := []string{"migrations/002_more.sql", "functions/log/answer.sql"}
+	want := []string{"migrations/002_more.sql", "functions/core/log/answer.sql"}
 	if diff := cmp.Diff(want, report.Applied); diff != "" {
 		t.Errorf("applied (-want +got):\n%s", diff)
 	}

@@ -52,7 +52,7 @@ func TestPlanNamesTheLocksThatAreTaken(t *testing.T) {
 		for _, name := range relations {
 			there[name] = true
 		}
-		if fresh := i < len(install); fresh && step.Name == "functions/admin/install.sql" {
+		if fresh := i < len(install); fresh && step.Name == "functions/face/admin/install.sql" {
 			there, relations = nil, nil // it makes the first partitions
 		}
 		planned := map[string]string{}

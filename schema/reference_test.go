@@ -99,7 +99,7 @@ func reference(t *testing.T, conn *pgx.Conn) string {
 	for _, folder := range schema.Folders() {
 		public := slices.DeleteFunc(byFolder[folder], func(overloads []sqlFunction) bool { return !isPublic(overloads[0]) })
 		if len(public) > 0 {
-			fmt.Fprintf(&b, "\n## Functions: %s\n", folder)
+			fmt.Fprintf(&b, "\n## Functions: %s\n", path.Base(folder))
 		}
 		for _, overloads := range public {
 			writeFunction(&b, overloads, slices.Sorted(maps.Keys(raised[overloads[0].Name])))
@@ -150,7 +150,7 @@ func folders(functions []sqlFunction) map[string][][]sqlFunction {
 	folderOf := map[string]string{}
 	for _, step := range schema.Functions() {
 		for _, match := range createdFunction.FindAllStringSubmatch(step.SQL, -1) {
-			folderOf[match[1]] = path.Base(path.Dir(step.Name))
+			folderOf[match[1]] = schema.Folder(step)
 		}
 	}
 	byFolder := map[string][][]sqlFunction{}
@@ -159,7 +159,7 @@ func folders(functions []sqlFunction) map[string][][]sqlFunction {
 		for n < len(functions) && functions[n].Name == functions[0].Name {
 			n++
 		}
-		folder := cmp.Or(folderOf[functions[0].Name], "log")
+		folder := cmp.Or(folderOf[functions[0].Name], "core/log")
 		byFolder[folder], functions = append(byFolder[folder], functions[:n]), functions[n:]
 	}
 	return byFolder

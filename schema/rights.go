@@ -52,7 +52,7 @@ var grantedTo = sync.OnceValue(func() map[string]string {
 // isListed tells whether grant_role has the name of a table or view in the list that follows a
 // text, up to a semicolon. So rights are listed once.
 func isListed(beginning, name string) bool {
-	text, err := files.ReadFile("functions/admin/roles.sql")
+	text, err := files.ReadFile("functions/face/admin/roles.sql")
 	if err != nil {
 		panic(err) // it is embedded
 	}

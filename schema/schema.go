@@ -4,8 +4,8 @@
 //
 // There are two kinds of file. migrations/NNN_name.sql create and change tables: each
 // file is applied once, in order, and never edited or removed after a release.
-// functions/*/*.sql contain the objects that can be replaced at any time: functions,
-// views and grants. Every upgrade applies all of them again, folder by folder. Since
+// functions/*/*/*.sql contain the objects that can be replaced at any time: functions,
+// views and grants. Every upgrade applies all of them again, floor by floor. Since
 // Postgres refuses to rename arguments or change result types in "create or replace",
 // a changed signature needs a migration that drops the old function.
 //
@@ -31,7 +31,7 @@ import (
 // rolling upgrade.
 const CompatibleFrom = 1
 
-//go:embed migrations/*.sql functions/*/*.sql revision
+//go:embed migrations/*.sql functions/*/*/*.sql revision
 var files embed.FS
 
 // Tests check the embedded files, so a user never sees this panic.

@@ -114,7 +114,7 @@ func upgradeUnderLoad(t *testing.T, url string) {
 func nextRelease(t *testing.T) schema.Bundle {
 	t.Helper()
 	files := fstest.MapFS{"revision": file("1000000 -")}
-	for _, pattern := range []string{"bootstrap.sql", "migrations/*.sql", "functions/*/*.sql"} {
+	for _, pattern := range []string{"bootstrap.sql", "migrations/*.sql", "functions/*/*/*.sql"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatal(pattern, err)

@@ -10,7 +10,7 @@
 // The mutants are listed in the text files of this directory:
 //
 //	mutant: settle accepts a lost lease
-//	file: schema/functions/group/settle.sql
+//	file: schema/functions/core/group/settle.sql
 //	promise: a lease that was lost cannot be settled
 //	tests: internal/guarantee TestLateSettleIsRefusedAndChangesNothing
 //	- the text, which occurs once in the file,

@@ -190,7 +190,7 @@ func (t testName) exists(root string) (bool, error) {
 func (m mutant) isApplied() bool { return m.isSQL() && m.compiled == "" }
 
 func (m mutant) isSQL() bool {
-	matched, _ := path.Match("schema/functions/*/*.sql", m.file)
+	matched, _ := path.Match("schema/functions/*/*/*.sql", m.file)
 	return matched
 }
 

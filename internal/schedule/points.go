@@ -35,7 +35,7 @@ type Checkout struct {
 // Functions returns the files of functions that differ from those of the server: with points,
 // with the times of the driver, or changed.
 func (c Checkout) Functions() ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(c.Root, "schema/functions/*/*.sql"))
+	files, err := filepath.Glob(filepath.Join(c.Root, "schema/functions/*/*/*.sql"))
 	if err != nil {
 		return nil, err
 	}

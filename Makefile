@@ -25,7 +25,7 @@ test: ## runs every test on the installed Postgres (15 or newer), with a part of
 	@scripts/deps
 	@go run ./internal/test/testrun $(RETRY) -only "$(ONLY)"
 
-test-all: ## runs every test with all combinations, and those that depend on the version of Postgres also on 18; before a change lands
+test-all: ## runs every test with all combinations, and a part of those that depend on the version of Postgres also on 18; before a change lands
 	@scripts/deps
 	@go run ./internal/test/testrun -all $(RETRY) -only "$(ONLY)"
 

@@ -252,7 +252,7 @@ func TestManyTagsUnderAPatternStayCheap(t *testing.T) {
 	s := database(t)
 	s.exec("select posthorn.set_job_limit('default', 'x:*', 1)")
 	read := func(sql string, args ...any) int64 {
-		s.exec("select setval('posthorn.expire_jobs_from', (extract(epoch from posthorn.now() + interval '5 seconds') * 1000)::bigint)") // see readTooMuch
+		s.exec("select setval('posthorn.expire_jobs_from', (extract(epoch from posthorn.now() + interval '5 seconds') * 1000)::bigint)") // see makeCalls
 		s.exec("select pg_stat_force_next_flush()")
 		s.exec("begin")
 		before := value[int64](s, totalRead)

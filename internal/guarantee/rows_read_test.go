@@ -198,26 +198,31 @@ func countCalls() (n int) {
 	return n
 }
 
-// readTooMuch makes the chosen calls, by their numbers, and calls report with each one that
-// reads more rows and index entries than it may, and the tables and indexes of which it has
-// read most.
-func (s *session) readTooMuch(chosen map[int]bool, report func(call string, rows, most int64, tables string)) {
+// makeCalls makes the chosen calls, by their numbers. If report is not nil, it is called with
+// each one that reads more rows and index entries than it may, and the tables and indexes of
+// which it has read most.
+func (s *session) makeCalls(chosen map[int]bool, report func(call string, rows, most int64, tables string)) {
 	s.t.Helper()
 	number := -1
 	measured := func(before, name string, most int64, call func() error) {
 		// A look for expired jobs reads all that run. Calls seldom make it, and here they do not.
 		s.exec("select setval('posthorn.expire_jobs_from', (extract(epoch from posthorn.now() + interval '5 seconds') * 1000)::bigint)")
-		s.exec("select pg_stat_force_next_flush()")
+		if report != nil {
+			s.exec("select pg_stat_force_next_flush()")
+		}
 		s.exec("begin")
+		var start int64 // nothing, since the transaction has begun with the call
 		if before != "" {
 			s.exec(before)
+			start = value[int64](s, totalRead)
 		}
-		start := value[int64](s, totalRead)
 		if err := call(); err != nil {
 			s.t.Fatalf("%s: %v", name, err)
 		}
-		if rows := value[int64](s, totalRead) - start; rows > most {
-			report(name, rows, most, value[string](s, mostRead))
+		if report != nil {
+			if rows := value[int64](s, totalRead) - start; rows > most {
+				report(name, rows, most, value[string](s, mostRead))
+			}
 		}
 		s.exec("rollback")
 	}
@@ -297,7 +302,7 @@ func (s *session) callers(chosen chosenCalls) callers {
 func (c callers) plan() callers {
 	for i, s := range c.sessions {
 		for range []int{6, 1}[i] { // with the settings of a program the first plan is kept
-			s.readTooMuch(c.chosen[i], func(string, int64, int64, string) {})
+			s.makeCalls(c.chosen[i], nil)
 		}
 	}
 	return c
@@ -307,7 +312,7 @@ func (c callers) readFew(when string) {
 	for i, s := range c.sessions {
 		settings := []string{"of the server", "of a program"}[i]
 		s.t.Helper()
-		s.readTooMuch(c.chosen[i], func(call string, rows, most int64, tables string) {
+		s.makeCalls(c.chosen[i], func(call string, rows, most int64, tables string) {
 			s.t.Errorf("%s, with the settings %s: %d rows are read (%s), and at most %d are needed, by: %s", when, settings, rows, tables, most, call)
 		})
 	}

@@ -148,7 +148,7 @@ func (r *run) elapsed() float64 {
 func (r *run) drain(p part) {
 	for last := []string{"all"}; len(last) > 0; {
 		r.await("the remaining work changes: "+strings.Join(last, "; "), func() bool {
-			pause(r.ctx, 50*time.Millisecond) // left is expensive for the database
+			pause(r.ctx, 250*time.Millisecond) // left is expensive for the database
 			left, err := p.left()
 			if err != nil || slices.Equal(left, last) {
 				return false // a server may be starting

@@ -29,7 +29,8 @@ func StartPrimary(t testing.TB, settings map[string]string) *Server {
 	t.Helper()
 	config := Config(testdir.New(t, "primary-").Path, BinDir(), map[string]string{
 		"shared_buffers": "32MB", "fsync": "off",
-		"wal_keep_size": "256MB", // a standby finds the changes since its copy was made
+		"shared_preload_libraries": "plpgsql", // as StartServer
+		"wal_keep_size":            "256MB",   // a standby finds the changes since its copy was made
 	})
 	for name, value := range settings {
 		config.Settings[name] = value

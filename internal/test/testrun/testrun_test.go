@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,4 +147,14 @@ func readCounts(t *testing.T, file string) *counts {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// A package that was renamed would start late.
+func TestSlowestPackagesExist(t *testing.T) {
+	t.Parallel()
+	for _, name := range append(slices.Clone(slowest), longest) {
+		if _, err := os.Stat(filepath.Join("..", "..", "..", filepath.FromSlash(name))); err != nil {
+			t.Error(err)
+		}
+	}
 }

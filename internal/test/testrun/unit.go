@@ -6,23 +6,33 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// sideBySide is the number of packages that run concurrently: one more than two
+// sideBySide is the number of packages that run concurrently: two more than two
 // processors, since tests often wait for the servers that they start.
-const sideBySide = 3
+const sideBySide = 4
 
 // onNewest are the packages whose behaviour depends on the version of Postgres. They
 // run a second time in make test-all, on the newest version. All other packages use Postgres through
 // them.
 var onNewest = []string{"./schema", "./internal/pg", "./internal/guarantee", "./internal/torture"}
 
-// slowest are the packages that take longest. They start first, so that a run does
-// not end with one of them alone.
-var slowest = []string{"/internal/guarantee", "/server", "/cmd/posthorn", "/internal/torture", "/internal/consume", "/internal/webhook", "/internal/importer", "/bench", "/internal/pg"}
+// slowest are the packages that take longest, by their time beside others. They start first,
+// so that a run does not end with one of them alone, and those with the longest single tests
+// before those that have many short ones. The report at the end of a run shows their times.
+var slowest = []string{
+	"/internal/guarantee", "/server", "/internal/torture", "/bench", "/cmd/posthorn", "/clients/typescript", "/internal/judge",
+	"/internal/consume", "/internal/idle", "/internal/outage", "/relay/nats", "/internal/schedule/scenarios", "/internal/webhook",
+	"/internal/work", "/internal/importer", "/internal/pg", "/admin", "/archive",
+}
+
+// longest is a package whose tests take longer than half of a run if they get no more than
+// their share of the processors. So more of them run at a time than of another package.
+const longest = "/internal/guarantee"
 
 // unit is the tests of a package on one version of Postgres. They are compiled once
 // without the race detector, and once with it for every second round of stress.
@@ -132,6 +142,9 @@ func (u unit) test(ctx context.Context, pattern string) (*tested, error) {
 	}
 	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", u.path, u.program,
 		"-test.v=test2json", "-test.paniconexit0", "-test.timeout=60m", "-test.run="+pattern)
+	if strings.HasSuffix(u.path, longest) {
+		cmd.Args = append(cmd.Args, fmt.Sprintf("-test.parallel=%d", 3*runtime.GOMAXPROCS(0)))
+	}
 	cmd.Dir, cmd.Env, cmd.Stderr = u.dir, append(os.Environ(), u.server.env...), os.Stderr
 	started := func(int) {}
 	if u.costs != nil {

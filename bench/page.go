@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// The tables of docs/performance.md, and the chart of README.md, stand between these
-// lines.
+// The tables of docs/performance.md stand between these lines.
 const (
 	partBegin = "<!-- Written by make bench; changes are lost. -->"
 	partEnd   = "<!-- The end of what make bench writes. -->"
@@ -42,16 +42,7 @@ func (r *report) write(root string, o options) error {
 			return err
 		}
 	}
-	if err := replacePart(filepath.Join(root, "docs", "performance.md"), all.page(drawn)); err != nil {
-		return err
-	}
-	for _, c := range drawn {
-		if c.name == "work" {
-			part := fmt.Sprintf("[![%s](docs/images/%s)](docs/performance.md)\n", c.title, c.file())
-			return replacePart(filepath.Join(root, "README.md"), part)
-		}
-	}
-	return nil
+	return replacePart(filepath.Join(root, "docs", "performance.md"), all.page(drawn))
 }
 
 const sustainedFile = "bench-sustained.svg"
@@ -109,7 +100,8 @@ func (r *report) page(drawn []chart) string {
 			others = append(others, one)
 		}
 	}
-	out.WriteString("### Where another system is ahead\n\n")
+	r.writeSummary(&out)
+	out.WriteString("\n## The tables\n\n### Where another system is ahead\n\n")
 	ahead := 0
 	for _, one := range systems {
 		if one.Skipped == "" && one.behind() {
@@ -137,6 +129,47 @@ func (r *report) page(drawn []chart) string {
 		fmt.Fprintf(&out, "%d. %s\n", i+1, run)
 	}
 	return out.String()
+}
+
+// summary has the rows with which docs/performance.md begins, in the words of a reader who knows no other page.
+var summary = []struct{ row, work, other string }{
+	{"publish, batches of 1,000, beside an INSERT with one index", "publish events, 1,000 in a statement", "a bare INSERT"},
+	{"publish, one per commit, 16 connections", "publish events, one in a transaction", "a bare INSERT"},
+	{"take + settle, windows of 1,000, two workers", "read and settle events, 1,000 at a time", "a bare SELECT"},
+	{"transactional handlers, one transaction each", "handle events, each in a transaction with an INSERT", "the same transaction by hand"},
+	{"event latency at 100/s, p50", "from publishing an event to its handler, 100 events/s, median", ""},
+	{"jobs that do nothing, one process, beside graphile-worker", "finish jobs that do nothing, in Go", "graphile-worker"},
+	{"jobs in Node that do nothing, one process, beside graphile-worker", "finish jobs that do nothing, in Node", "graphile-worker"},
+	{"jobs with an INSERT, one process, beside pg-boss", "finish jobs with an INSERT each", "pg-boss"},
+	{"enqueue jobs 1,000 at once, beside graphile-worker", "enqueue jobs, 1,000 in a statement", "graphile-worker"},
+	{"job latency at 100/s, p50, beside graphile-worker", "from enqueueing a job to its handler, 100 jobs/s, median", "graphile-worker"},
+}
+
+// writeSummary writes the table of ten rows with which the page begins.
+func (r *report) writeSummary(out *strings.Builder) {
+	out.WriteString("| work | Posthorn | best other | ratio (spread) | machine |\n|---|---|---|---|---|\n")
+	for _, line := range summary {
+		i := slices.IndexFunc(r.Results, func(one result) bool { return one.Work == line.row && one.Skipped == "" })
+		if i < 0 {
+			continue
+		}
+		cells := r.Results[i].cells()
+		relation, ours, other := cells[3], cells[5], cells[6]
+		if line.other == "" {
+			other = "none measured"
+		} else {
+			other = line.other + ", " + other
+		}
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s |\n", line.work, ours, other, relation, machine(r.Results[i].Run))
+	}
+}
+
+var packaging = regexp.MustCompile(` \([^)]*\)`)
+
+// machine is the part of a run that says when and where it was.
+func machine(run string) string {
+	where, _, _ := strings.Cut(run, ";")
+	return packaging.ReplaceAllString(where, "")
 }
 
 // isPeer reports whether a system is another one than Posthorn.

@@ -32,10 +32,8 @@ func TestPageAndChartsAreWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{page, filepath.Join(root, "README.md")} {
-		if err := os.WriteFile(file, []byte("before\n"+partBegin+"\nold\n"+partEnd+"\nafter\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(page, []byte("before\n"+partBegin+"\nold\n"+partEnd+"\nafter\n"), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	const ahead, behind = "jobs that do nothing, one process, beside River", "enqueue jobs one by one, beside pg-boss"
 	first := &report{Run: "today", Results: []result{measured(ahead, 30, 10), measured("event latency at 100/s, p50", 2, 1)}}
@@ -106,5 +104,30 @@ func TestQuickRowsExist(t *testing.T) {
 		if !found {
 			t.Errorf("no row is called %q", name)
 		}
+	}
+}
+
+// The page in the tree is made of the results in the tree, and begins with ten rows.
+func TestPageIsOfTheResults(t *testing.T) {
+	t.Parallel()
+	root := ".."
+	all, err := readReport("results.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.merge(&report{}, rows(options{}))
+	document, err := os.ReadFile(filepath.Join(root, "docs", "performance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, _ := strings.Cut(string(document), partBegin+"\n")
+	part, _, _ = strings.Cut(part, partEnd)
+	if want := all.page(charts(all.Results)); part != want {
+		t.Errorf("the page has other tables than the results; it should have:\n%s", want)
+	}
+	var table strings.Builder
+	all.writeSummary(&table)
+	if lines := strings.Count(table.String(), "\n"); lines != 2+len(summary) || len(summary) != 10 {
+		t.Errorf("the table has %d lines:\n%s", lines, table.String())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +23,9 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testguide"
+	"github.com/posthorn/posthorn/internal/test/testproxy"
 	"github.com/posthorn/posthorn/internal/test/testredis"
+	"github.com/posthorn/posthorn/internal/test/testsize"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/seal/keeper"
@@ -172,6 +175,7 @@ var guides = map[string]func(g *guide){
 	"access.md":        followAccess,
 	"archive.md":       followArchive,
 	"coming-from.md":   nil, // in package guarantee; its rows: TestRowsOfComingFrom
+	"first-steps.md":   followFirstSteps,
 	"groups.md":        followWithBilling,
 	"http.md":          func(g *guide) { g.follow("http://"+defaultListen, g.server().url) },
 	"import.md":        followImport,
@@ -351,47 +355,51 @@ func followImport(g *guide) {
 	}
 }
 
-// The README begins with make up, which gives the owner's URL.
-func TestReadme(t *testing.T) {
-	t.Parallel()
-	g := newGuide(t, "../../README.md")
-	p := startPosthorn(t, g.database, "up")
+// The page begins with make up, which gives the owner's URL.
+func followFirstSteps(g *guide) {
+	p := startPosthorn(g.T, g.database, "up")
 	g.follow("http://"+defaultListen, p.url)
-	var dead, retries int
-	if err := g.conn.QueryRow(context.Background(), `select dead_letters, retries from posthorn.group_status
-		where group_name = 'billing'`).Scan(&dead, &retries); err != nil {
-		t.Fatal(err)
+	if !g.holds("select (dead_letters, retries) = (0, 1) from posthorn.group_status where group_name = 'billing'")() {
+		g.Error("the one dead letter is not redriven")
 	}
-	if dead != 0 || retries != 1 {
-		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
-	}
-	var unfinished string
-	if err := g.conn.QueryRow(context.Background(), "select string_agg(tags::text, ' ') from posthorn.jobs where finished_at is null").Scan(&unfinished); err != nil {
-		t.Fatal(err)
-	}
-	if unfinished != "{mail}" {
-		t.Errorf("after the README: jobs with tags %s are not finished, want the one for the program", unfinished)
+	if !g.holds("select array_agg(tags::text) = '{\"{mail}\"}' from posthorn.jobs where finished_at is null")() {
+		g.Error("other jobs than the one for mails are not finished")
 	}
 }
 
-// The README's program, in a new module that imports ours, prints the lines of the README. It also does the work that
-// the statements before it have left.
+// The SQL of the README handles its event.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	g := newGuide(t, "../../README.md")
+	g.follow()
+	if !g.holds("select bool_and(state = 'COMPLETED') from posthorn.outcomes('default', 1)")() {
+		t.Error("the event is not handled")
+	}
+}
+
+// The README's program prints the lines of the README in a new module, for which the commands of the install page have
+// installed a release. It also does the work that other programs have left. The lines that the README shows first are
+// lines of this program.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
 	g := newGuide(t, "../../README.md")
-	examples := g.examples()
-	i := slices.IndexFunc(examples, func(e testguide.Example) bool { return e.Language == "go" })
-	if i < 0 {
-		t.Fatal("there is no program in the README")
+	var program testguide.Example
+	parts := ""
+	for _, e := range g.examples() {
+		switch {
+		case strings.HasPrefix(e.Text, "package main\n"):
+			program = e
+		case e.Language == "go":
+			parts = e.Text
+		}
 	}
-	program := examples[i]
-	if lines := strings.Count(program.Text, "\n"); lines > 43 {
-		t.Errorf("the program has %d lines, more than 43", lines)
+	if parts == "" || !strings.Contains(strings.ReplaceAll(program.Text, "\n\t", "\n"), parts) {
+		t.Fatalf("the program\n%sdoes not have the lines\n%s", program.Text, parts)
 	}
 	g.user.Exec(`select posthorn.publish('default', 'order.placed', key => '7'), posthorn.enqueue('default', 'earlier', tags => '{mail}')`)
 	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, buildProgram(t, []byte(program.Text)))
+	cmd := exec.CommandContext(ctx, installProgram(t, program.Text))
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+g.user.With(program.Needs))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -402,7 +410,7 @@ func TestReadmeProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill() }()
-	earlier := []string{"charging order 7, attempt 1\n", "charging order 7, attempt 2\n", "earlier\n"}
+	earlier := []string{"Mail the receipt of order 7\n", "earlier\n"}
 	printed, lines := "", bufio.NewScanner(out)
 	missing := func(line string) bool { return !strings.Contains(printed, line) }
 	for program.Output == "" || slices.ContainsFunc(earlier, missing) || testguide.CheckOutput(printed, program.Output) != nil {
@@ -419,38 +427,53 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// buildProgram makes a module as a new user would, with the requirements of this one.
-func buildProgram(t *testing.T, source []byte) string {
+var goCommands = regexp.MustCompile("(?s)```\n(go mod init .*?)go run \\.\n```")
+
+// installProgram builds a program as the install page says, in an empty folder and with an empty home, and returns its path.
+func installProgram(t *testing.T, source string) string {
 	t.Helper()
-	root, err := filepath.Abs("../..")
+	page, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	for from, to := range map[string]string{"go.mod": "go.mod", "go.sum": "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(root, from))
-		if err != nil {
-			t.Fatal(err)
-		}
-		content = bytes.Replace(content, []byte("module github.com/posthorn/posthorn\n"), []byte("module example.com/shop\n"), 1)
-		if err := os.WriteFile(filepath.Join(dir, to), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	commands := goCommands.FindSubmatch(page)
+	if commands == nil {
+		t.Fatal("docs/install.md does not say how to run a program")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{
-		{"mod", "edit", "-require=github.com/posthorn/posthorn@v0.0.0", "-replace=github.com/posthorn/posthorn=" + root},
-		{"build", "-mod=mod", "-o", "shop", "."},
-	} {
-		cmd := exec.Command("go", args...)
-		cmd.Dir = dir
-		if output, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, output)
-		}
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", string(commands[1])+"go build -o program .")
+	cmd.Dir, cmd.Env = dir, testproxy.Env(t, release)
+	mustRun(t, cmd)
+	return filepath.Join(dir, "program")
+}
+
+// release is the version that the tests install.
+const release = "v0.1.0"
+
+// The command of the install page installs the program, which knows its version.
+func TestGoInstall(t *testing.T) {
+	t.Parallel()
+	if !testsize.All() {
+		t.Skip("make test-all compiles the program once more, as a module")
 	}
-	return filepath.Join(dir, "shop")
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile("`(go install [^`]*@latest)`").FindSubmatch(page)
+	if command == nil {
+		t.Fatal("docs/install.md does not say how to install the program")
+	}
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", string(command[1]))
+	cmd.Dir, cmd.Env = dir, append(testproxy.Env(t, release), "GOBIN="+dir)
+	mustRun(t, cmd)
+	if printed := mustRun(t, exec.CommandContext(t.Context(), filepath.Join(dir, "posthorn"), "version")); !strings.Contains(printed, release) {
+		t.Errorf("the version is %s, want %s", printed, release)
+	}
 }
 
 // The README's commands for make exist, and make up builds and runs.

@@ -37,7 +37,7 @@ func read(t *testing.T, path string) string {
 func program(t *testing.T) string {
 	t.Helper()
 	for _, e := range testguide.Examples(t, "../../README.md") {
-		if e.Language == "go" {
+		if strings.HasPrefix(e.Text, "package main\n") {
 			return e.Text
 		}
 	}

@@ -1,0 +1,132 @@
+// Package testproxy installs this module by its version, from a module proxy in a directory. So tests use it as programs
+// of others do, without a network.
+package testproxy
+
+import (
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posthorn/posthorn/internal/test/testprogram"
+)
+
+const module = "github.com/posthorn/posthorn"
+
+// Env is an environment for the go command in which the files of this checkout are a version of the module. The home
+// directory and the module cache are empty. The other modules come from the machine's module cache; compiled packages are
+// shared with it.
+func Env(t testing.TB, version string) []string {
+	t.Helper()
+	root, err := testprogram.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, home := t.TempDir(), t.TempDir()
+	if err := write(root, filepath.Join(proxy, filepath.FromSlash(module), "@v"), version); err != nil {
+		t.Fatal(err)
+	}
+	path := strings.Split(golang(t, "GOMODCACHE", "GOCACHE"), "\n")
+	return append(slices.DeleteFunc(os.Environ(), isOfGo),
+		"HOME="+home,
+		"GOENV=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOSUMDB=off",
+		"GOMODCACHE="+filepath.Join(home, "go", "pkg", "mod"),
+		"GOCACHE="+path[1],
+		"GOPROXY=file://"+filepath.ToSlash(proxy)+",file://"+filepath.ToSlash(filepath.Join(path[0], "cache", "download")),
+		"GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -modcacherw"), // so that the test can remove its module cache
+	)
+}
+
+func isOfGo(variable string) bool {
+	return slices.ContainsFunc([]string{"HOME=", "GOPATH=", "GOFLAGS=", "GONOSUMDB=", "GONOPROXY=", "GOPRIVATE=", "GOBIN="}, func(name string) bool {
+		return strings.HasPrefix(variable, name)
+	})
+}
+
+func golang(t testing.TB, variables ...string) string {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"env"}, variables...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// write writes the files of a module proxy.
+func write(root, dir, version string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return err
+	}
+	files, err := filesOf(root)
+	if err != nil {
+		return err
+	}
+	var zipped bytes.Buffer
+	if err := pack(&zipped, root, module+"@"+version+"/", files); err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		"list":            []byte(version + "\n"),
+		version + ".info": fmt.Appendf(nil, `{"Version": %q, "Time": "2026-11-28T00:00:00Z"}`, version),
+		version + ".mod":  mod,
+		version + ".zip":  zipped.Bytes(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filesOf are the files of the module in a checkout: those that git would commit, without other modules.
+func filesOf(root string) (files []string, err error) {
+	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("the files of the module: %w", err)
+	}
+	all := strings.Fields(string(out))
+	var others []string
+	for _, name := range all {
+		if dir, isModule := strings.CutSuffix(name, "/go.mod"); isModule {
+			others = append(others, dir+"/")
+		}
+	}
+	for _, name := range all {
+		info, err := os.Lstat(filepath.Join(root, name))
+		isOther := slices.ContainsFunc(others, func(dir string) bool { return strings.HasPrefix(name, dir) })
+		if err == nil && info.Mode().IsRegular() && !isOther { // a file that is gone is in the index still
+			files = append(files, name)
+		}
+	}
+	return files, nil
+}
+
+func pack(w io.Writer, root, prefix string, files []string) error {
+	out := zip.NewWriter(w)
+	for _, name := range files {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		file, err := out.Create(prefix + name)
+		if err != nil {
+			return err
+		}
+		if _, err := file.Write(content); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}

@@ -25,7 +25,7 @@ import (
 )
 
 // The browser tests share one Chromium, which ends with the last of them. Each has a tab
-// with cookies of its own, and a database of its own.
+// with cookies of its own while it runs, and a database of its own.
 func TestInABrowser(t *testing.T) {
 	t.Parallel()
 	chromium := startChromium(t)
@@ -93,11 +93,21 @@ var walks = map[string]func(p *person){
 	"the choice of namespaces": walkNamespaces,
 }
 
-// startChromium starts a browser, and returns the context in which tabs are opened.
-func startChromium(t *testing.T) context.Context {
+// browser is a Chromium. Its tabs serve one test after another, since a window takes two seconds
+// of processor time to open.
+type browser struct {
+	t   *testing.T // at whose end the browser ends
+	ctx context.Context
+
+	mu   sync.Mutex
+	free []*tab
+}
+
+// startChromium starts a browser, which ends with the test.
+func startChromium(t *testing.T) *browser {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
+	path := findChromium()
+	if path == "" {
 		t.Skip("there is no chromium; scripts/deps installs it where that is easy")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(await.Limit))
@@ -112,52 +122,106 @@ func startChromium(t *testing.T) context.Context {
 	if err := chromedp.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return ctx
+	return &browser{t: t, ctx: ctx}
+}
+
+// findChromium prefers the program without windows: chromium draws them even where nobody sees them.
+func findChromium() string {
+	for _, name := range []string{"chromium-headless-shell", "chromium"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 // tab is a tab of a browser, with cookies of its own.
 type tab struct {
-	ctx context.Context
+	ctx context.Context // of the test that uses it
+	all context.Context // of all these tests
 
 	mu       sync.Mutex
 	asked    []string // the addresses that it requested
 	troubles []string // the errors that it reported
 }
 
-// openTab opens a tab, which is closed when the test ends.
-func openTab(t testing.TB, chromium context.Context, width int64) *tab {
+// openTab opens a tab for the test, or one that no test uses any more.
+func openTab(t testing.TB, chromium *browser, width int64) *tab {
 	t.Helper()
-	id, err := newWindow(t, chromium)
+	tab, err := chromium.take()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, closeTab := chromedp.NewContext(chromium, chromedp.WithTargetID(id))
-	t.Cleanup(closeTab)
-	tab := &tab{ctx: ctx}
+	ctx, end := context.WithCancel(tab.all)
+	tab.ctx = ctx
+	t.Cleanup(func() {
+		end()
+		if !t.Failed() {
+			chromium.giveBack(tab)
+		}
+	})
+	if err := chromedp.Run(ctx, chromedp.EmulateViewport(width, 844)); err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+func (b *browser) take() (*tab, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.free); n > 0 {
+		tab := b.free[n-1]
+		b.free = b.free[:n-1]
+		return tab, nil
+	}
+	return b.newTab()
+}
+
+// giveBack leaves the page, and forgets all that a test leaves in a tab. A tab with which that fails
+// serves no other test.
+func (b *browser) giveBack(tab *tab) {
+	noScheme := []*emulation.MediaFeature{{Name: "prefers-color-scheme"}}
+	err := chromedp.Run(tab.all, chromedp.Navigate("about:blank"), network.ClearBrowserCookies(), cdppage.ResetNavigationHistory(),
+		emulation.SetEmulatedMedia().WithFeatures(noScheme))
+	if err != nil {
+		return
+	}
+	tab.mu.Lock()
+	tab.asked, tab.troubles = nil, nil
+	tab.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free = append(b.free, tab)
+}
+
+func (b *browser) newTab() (*tab, error) {
+	id, err := b.newWindow()
+	if err != nil {
+		return nil, err
+	}
+	ctx, closeTab := chromedp.NewContext(b.ctx, chromedp.WithTargetID(id))
+	b.t.Cleanup(closeTab)
+	tab := &tab{all: ctx}
 	chromedp.ListenTarget(ctx, tab.note)
-	err = chromedp.Run(ctx, network.Enable(), chromedp.EmulateViewport(width, 844),
+	return tab, chromedp.Run(ctx, network.Enable(),
 		emulation.SetFocusEmulationEnabled(true), // several tabs are in the foreground
 		emulation.SetTimezoneOverride("America/New_York"),
 		chromedp.ActionFunc(func(ctx context.Context) error {
 			_, err := cdppage.AddScriptToEvaluateOnNewDocument(`document.addEventListener("posthorn:renewed", () => window.renewed = true)`).Do(ctx)
 			return err
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tab
 }
 
 // newWindow opens a window with cookies of its own, in which Chromium wants each such tab
 // to be.
-func newWindow(t testing.TB, chromium context.Context) (target.ID, error) {
-	browser := cdp.WithExecutor(chromium, chromedp.FromContext(chromium).Browser)
-	cookies, err := target.CreateBrowserContext().Do(browser)
+func (b *browser) newWindow() (target.ID, error) {
+	executor := cdp.WithExecutor(b.ctx, chromedp.FromContext(b.ctx).Browser)
+	cookies, err := target.CreateBrowserContext().Do(executor)
 	if err != nil {
 		return "", err
 	}
-	t.Cleanup(func() { _ = target.DisposeBrowserContext(cookies).Do(browser) }) // the browser may have ended
-	return target.CreateTarget("about:blank").WithBrowserContextID(cookies).WithNewWindow(true).Do(browser)
+	b.t.Cleanup(func() { _ = target.DisposeBrowserContext(cookies).Do(executor) }) // the browser may have ended
+	return target.CreateTarget("about:blank").WithBrowserContextID(cookies).WithNewWindow(true).Do(executor)
 }
 
 func (b *tab) note(event any) {

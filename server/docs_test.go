@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"regexp"
 	"strings"
 	"testing"
@@ -26,7 +25,7 @@ func TestDocsPageLoadsNothingFromOtherHosts(t *testing.T) {
 
 // A user finds an operation, opens it, and tries it. Markup in a response is shown as
 // text.
-func docsInABrowser(t *testing.T, chromium context.Context) {
+func docsInABrowser(t *testing.T, chromium *browser) {
 	s := serve(t)
 	tab := openTab(t, chromium, 1280)
 	var operations, left int

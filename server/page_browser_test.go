@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"strings"
@@ -47,7 +46,7 @@ var pageLink = regexp.MustCompile(`href="(/ui/default[^"#]*)"`)
 // A browser shows each page that the navigation and the lists lead to, in light and
 // dark: without an error, without a request to another host, not wider than the screen,
 // and without a serious finding of axe.
-func everyPage(t *testing.T, chromium context.Context, width int64) {
+func everyPage(t *testing.T, chromium *browser, width int64) {
 	p := newPerson(t, chromium, width)
 	p.shop(t)
 	paths := p.pagesWithin(t, p.served.visit(t), 2)

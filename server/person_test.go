@@ -26,7 +26,7 @@ type person struct {
 }
 
 // newPerson opens a tab at the width of a screen. At most one Options may be given.
-func newPerson(t *testing.T, chromium context.Context, width int64) *person {
+func newPerson(t *testing.T, chromium *browser, width int64) *person {
 	t.Helper()
 	p := &person{served: serve(t), T: t}
 	p.tab = openTab(t, chromium, width)

@@ -19,7 +19,7 @@ type searcher struct {
 
 // patience is how long each scenario of a mutant is searched: once with statements as steps,
 // and once with points inside functions.
-const patience = 5 * time.Second
+var patience = schedule.Limit{Time: 5 * time.Second, Least: 200}
 
 func newSearcher(ctx context.Context) (*searcher, error) {
 	server, err := schedule.StartServer(ctx)
@@ -49,7 +49,7 @@ func (s *searcher) search(ctx context.Context, m mutant, text string) (all sched
 			return all, err
 		}
 		for _, name := range m.scenarios {
-			r, err := s.driver.Explore(ctx, scenarios.Named(name), schedule.Random(1), schedule.Limit{Time: patience})
+			r, err := s.driver.Explore(ctx, scenarios.Named(name), schedule.Random(1), patience)
 			all.Schedules += r.Schedules
 			if err != nil || r.Broken > 0 {
 				all.Scenario, all.First = name, r.First

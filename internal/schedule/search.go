@@ -18,6 +18,7 @@ type Search interface {
 type Limit struct {
 	Schedules int
 	Time      time.Duration
+	Least     int  // schedules that are searched though the time is over, as it soon is on a busy machine
 	All       bool // go on after a broken promise
 }
 
@@ -53,7 +54,7 @@ func (d *Driver) Explore(ctx context.Context, sc *Scenario, search Search, limit
 }
 
 func (l Limit) reached(r Result) bool {
-	return l.Schedules > 0 && r.Schedules >= l.Schedules || l.Time > 0 && r.Took >= l.Time
+	return l.Schedules > 0 && r.Schedules >= l.Schedules || l.Time > 0 && r.Took >= l.Time && r.Schedules >= l.Least
 }
 
 func (r *Result) add(run *Run) {

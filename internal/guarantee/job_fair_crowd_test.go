@@ -27,21 +27,30 @@ func (s *session) openPublishers(key string, open, n int, more ...string) (commi
 	}
 }
 
+// others returns further sessions.
+func (s *session) others(n int) (all []*session) {
+	for range n {
+		all = append(all, s.another())
+	}
+	return all
+}
+
 // A key whose publishers are open at once gets its share, and no more: whether they commit before any job is taken or
-// when jobs of other keys have gone by, and however many a claim takes.
+// when jobs of other keys have gone by, however many a claim takes, and however many workers claim at once.
 func TestFairTurnsHoldAgainstACrowd(t *testing.T) {
 	t.Parallel()
 	const others, taken = 9, 300
 	for _, c := range []struct {
-		weight, batch int
-		late          bool
+		weight, batch, workers int
+		late                   bool
 	}{
-		{weight: 1, batch: 1},
-		{weight: 1, batch: 7, late: true},
-		{weight: 3, batch: 100},
+		{weight: 1, batch: 1, workers: 1},
+		{weight: 1, batch: 7, workers: 1, late: true},
+		{weight: 3, batch: 100, workers: 1},
+		{weight: 1, batch: 3, workers: 8},
 	} {
 		for _, open := range testsize.Of([]int{1, 10}, []int{1, 10, 50, 200}) {
-			t.Run(fmt.Sprintf("%d open, weight %d, claims of %d", open, c.weight, c.batch), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%d open, weight %d, %d claims of %d", open, c.weight, c.workers, c.batch), func(t *testing.T) {
 				t.Parallel()
 				s := database(t)
 				commit := s.openPublishers("hog", open, taken+50, fmt.Sprintf("weight => %d", c.weight))
@@ -56,9 +65,20 @@ func TestFairTurnsHoldAgainstACrowd(t *testing.T) {
 					commit()
 				}
 				count := map[string]int{}
-				for n := 0; n < taken; n += c.batch {
-					for _, key := range strings.Fields(s.claimKeys("{x}", min(c.batch, taken-n))) {
-						count[key]++
+				workers := s.others(c.workers)
+				for n := 0; n < taken; {
+					for _, w := range workers {
+						w.exec("begin")
+						for _, key := range strings.Fields(w.claimKeys("{x}", min(c.batch, taken-n))) {
+							count[key]++
+						}
+						n += c.batch
+						if n >= taken {
+							break
+						}
+					}
+					for _, w := range workers {
+						w.exec("commit")
 					}
 				}
 				for key, n := range count {
@@ -114,17 +134,20 @@ func TestCrowdKeepsTheOrderOfItsPublishers(t *testing.T) {
 	equal(t, "rows left", value[int](s, "select count(*) from posthorn.ready_jobs"), 0)
 }
 
-// Two claims that do not see each other give no turn twice, and none waits for the other.
+// Two claims that do not see each other give no turn twice, and none waits for the other, though a publisher commits
+// between them whose jobs come first. Workers of other tags do not wait for their turn.
 func TestClaimsGiveEachTurnOnce(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("set lock_timeout = '1ms'")
+	late := s.openPublishers("hog", 1, 10)
 	s.openPublishers("hog", 10, 400)()
 	s.enqueueFair("b", 5)
 	first := s.another()
 	first.exec("begin")
 	first.claimKeys("{x}", 1)
-	s.claimKeys("{x}", 100)
+	late()
+	s.claimKeys("{y,x}", 3)
 	first.exec("commit")
 	equal(t, "turns that were given twice", value[int](s, "select count(*) - count(distinct turn) from posthorn.ready_jobs where spread"), 0)
 	equal(t, "given any", value[bool](s, "select count(*) > 20 from posthorn.ready_jobs where spread"), true)

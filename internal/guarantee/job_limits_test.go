@@ -146,21 +146,26 @@ func TestClaimLeavesJobsWhoseTagsHaveNoRoom(t *testing.T) {
 }
 
 // The place of a job that is parked stays free for others while it is being changed,
-// cancelled or deleted, and while it waits in the queue.
+// cancelled or deleted, and while it waits in the queue; also where jobs take turns.
 func TestRoomOfAJobThatIsWithdrawnIsUsed(t *testing.T) {
 	t.Parallel()
 	for _, change := range []string{"cancel_job($1)", "delete_job($1)", "change_job($1, run_at => posthorn.now() + interval '1 day')"} {
-		t.Run(change, func(t *testing.T) {
-			t.Parallel()
-			s := database(t)
-			s.exec("select posthorn.set_job_limit('default', 'x', 1)")
-			first, second, third := s.job("{x}"), s.job("{x}"), s.job("{x}")
-			equal(t, "taken", s.claimJobs("w", "{x}", 5), []int64{first})
-			s.exec("select posthorn.complete_job($1, 'w')", first)
-			equal(t, "by workers for other tags", s.claimJobs("w", "{y}", 5), []int64{})
-			s.exec("select posthorn."+change, second)
-			equal(t, "the next", s.claimJobs("w", "{x}", 5), []int64{third})
-		})
+		for _, key := range []string{"null", "'a'"} {
+			t.Run(change+" with key "+key, func(t *testing.T) {
+				t.Parallel()
+				s := database(t)
+				s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+				key := "fair_key => " + key
+				first, second, third := s.job("{x}", key), s.job("{x}", key), s.job("{z,x}", key)
+				equal(t, "taken", s.claimJobs("w", "{x}", 2), []int64{first})
+				equal(t, "by workers for its other tag", s.claimJobs("w", "{z}", 5), []int64{})
+				equal(t, "held back", value[int](s, "select count(distinct job) from posthorn.parked_jobs"), 2)
+				s.exec("select posthorn.complete_job($1, 'w')", first)
+				equal(t, "by workers for other tags", s.claimJobs("w", "{y}", 5), []int64{})
+				s.exec("select posthorn."+change, second)
+				equal(t, "the next", s.claimJobs("w", "{x}", 5), []int64{third})
+			})
+		}
 	}
 }
 

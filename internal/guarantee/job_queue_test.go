@@ -136,12 +136,14 @@ func TestHeldBackJobsKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("select posthorn.pause_job_tag('default', 'x')")
-	low, high, mid := s.job("{x}"), s.job("{x}", "priority => 9"), s.job("{x}", "priority => 5")
-	equal(t, "taken of a paused tag", s.claimJobs("w", "{x}", 10), []int64{})
+	low, high, mid := s.job("{y,x}"), s.job("{y,x}", "priority => 9"), s.job("{y,x}", "priority => 5")
+	// Under their own tag one of them would be held back, and the others not touched.
+	equal(t, "taken of a paused tag", s.claimJobs("w", "{y}", 10), []int64{})
+	equal(t, "held back", value[int](s, "select count(*) from posthorn.parked_jobs"), 3)
 	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
 	s.exec("select posthorn.resume_job_tag('default', 'x')")
 	for _, want := range []int64{high, mid, low} {
-		equal(t, "next", s.claimJobs("w", "{x}", 1), []int64{want})
+		equal(t, "next", s.claimJobs("w", "{y}", 1), []int64{want})
 		s.exec("select posthorn.complete_job($1, 'w')", want)
 	}
 }

@@ -1,6 +1,8 @@
 package scenarios
 
 import (
+	"slices"
+
 	"github.com/posthorn/posthorn/internal/schedule"
 	"github.com/posthorn/posthorn/internal/schedule/promise"
 )
@@ -52,13 +54,23 @@ var limits = []*schedule.Scenario{
 		},
 	},
 	{
+		// Of three publishers of a key that did not see each other the first one commits while a claim gives turns to the
+		// jobs of the others. The second worker has another tag, too: so it waits for no turn of workers.
 		Name: "fair-crowd", Promises: []int{9}, Model: promise.New(promise.Rules{}),
-		Setup: []step{enqueue("B", ", fair_key => 'b'")}, Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
+		Always: `select 'promise 9: a turn was given twice' from posthorn.ready_jobs r join posthorn.namespaces n on n.id = r.namespace_id
+			where n.namespace = '{ns}' and r.spread group by r.tag, r.rank, r.fair_key, r.attempt > 0, r.turn having count(*) > 1`,
+		Setup: slices.Concat([]step{enqueue("B", ", fair_key => 'b'"), enqueue("C", ", fair_key => 'c'")},
+			apart("A1"), apart("A2"), apart("A3"), []step{commitPrepared("{ns}A2"), commitPrepared("{ns}A3")}),
+		Drain: drainJobs, Finally: emptyQueue, Tidy: dropJobs,
 		Sessions: []session{
-			run("E1", begin, enqueue("A1", ", fair_key => 'a'"), enqueue("A2", ", fair_key => 'a', unique_key => 'u'"), commit),
-			run("E2", begin, enqueue("A3", ", fair_key => 'a'"), enqueue("A4", ", fair_key => 'a'"), commit, cancel("A4")),
-			run("W1", claimJobs("w1", 1), complete("w1"), claimJobs("w1", 2)),
-			run("W2", begin, claimJobs("w2", 2), complete("w2"), commit),
+			run("E1", commitPrepared("{ns}A1"), begin, enqueue("A4", ", fair_key => 'a', unique_key => 'u'"), commit, cancel("A4")),
+			run("W1", begin, claimJobs("w1", 1), commit, complete("w1"), claimJobs("w1", 2)),
+			run("W2", begin, claimOf("w2", "'y', 'x'"), commit, complete("w2")),
 		},
 	},
+}
+
+// apart enqueues a job under fair key a in a transaction that is prepared, and that others do not see.
+func apart(label string) []step {
+	return []step{begin, enqueue(label, ", fair_key => 'a'"), prepareTx("{ns}" + label)}
 }

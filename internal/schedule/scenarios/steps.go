@@ -99,8 +99,13 @@ func enqueue(label, more string, after ...string) step {
 	return step{Op: promise.Enqueue{Label: label, After: after}, SQL: s + ")"}
 }
 
-func claimJobs(worker string, n int) step {
-	return step{Op: promise.ClaimJobs{}, Takes: true, SQL: fmt.Sprintf("select id, attempt from posthorn.claim_jobs('{ns}', '%s', array['x'], %d)", worker, n)}
+func claimJobs(worker string, n int) step { return claimTags(worker, "'x'", n) }
+
+// claimOf takes one job that has any of some tags.
+func claimOf(worker, tags string) step { return claimTags(worker, tags, 1) }
+
+func claimTags(worker, tags string, n int) step {
+	return step{Op: promise.ClaimJobs{}, Takes: true, SQL: fmt.Sprintf("select id, attempt from posthorn.claim_jobs('{ns}', '%s', array[%s], %d)", worker, tags, n)}
 }
 
 func complete(worker string) step {

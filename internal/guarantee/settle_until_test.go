@@ -1,6 +1,7 @@
 package guarantee
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -96,6 +97,37 @@ func TestFailureOfAHeldLeaseWaitsForIt(t *testing.T) {
 	}
 	s.settle(l)
 	wantEvents(t, s.drain(), events[0])
+}
+
+// The rest of a lease whose worker gives it back or dies behind a failed event comes after that event, whether it is the
+// first delivery of the rest or a further one.
+func TestRestOfALeaseComesAfterItsFailedEvent(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(s *session, l lease){"released": (*session).release, "expired": func(s *session, _ lease) { s.expire() }} {
+		for _, delivery := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s, delivery %d", name, delivery), func(t *testing.T) {
+				t.Parallel()
+				s := database(t)
+				s.define(`{"order": "total"}`)
+				events := s.publishMany(3)
+				l := s.claim(2)
+				if delivery == 2 {
+					s.settle(l, failure{Event: events[0], RetryIn: "0"}, failure{Event: events[1], RetryIn: "0"})
+					l = s.claim(2)
+				}
+				s.exec(settleUntil, l.ID, l.Attempt, events[0], list([]failure{{Event: events[0], RetryIn: "1 hour"}}))
+				end(s, l)
+				for range 3 {
+					s.lookAgain()
+					if other := s.claim(3); other.ID != 0 {
+						t.Errorf("%v is handed out before %d", other.Events, events[0])
+					}
+				}
+				s.turnClock(time.Hour + time.Second)
+				wantEvents(t, s.drain(), events...)
+			})
+		}
+	}
 }
 
 // A failure that is reported again, since the answer was lost, does not take the retry

@@ -187,7 +187,7 @@ func (Seek) ended(m *Model, c *schedule.Call) {
 	}, nil)
 }
 
-// GiveBack is a call that ends all leases, so that their events are handed out again.
+// GiveBack is a call that ends all leases: their events are handed out again, or their group is gone.
 type GiveBack struct{}
 
 func (GiveBack) ended(m *Model, c *schedule.Call) {

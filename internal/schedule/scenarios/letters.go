@@ -48,7 +48,7 @@ var letters = []*schedule.Scenario{
 		Setup: group(`{"order": "key"}`, publish("e1", "k")), Finally: orphans, Tidy: dropGroup,
 		Sessions: []session{
 			run("A", begin, publish("a1", "k"), commit),
-			run("D", begin, sql("select posthorn.delete_group('{ns}', 'g')"), commit, sql("select posthorn.define_group('{ns}', 'g')")),
+			run("D", begin, step{Op: promise.GiveBack{}, SQL: "select posthorn.delete_group('{ns}', 'g')"}, commit, sql("select posthorn.define_group('{ns}', 'g')")),
 			run("W1", claim("w1", 1), fail, claim("w1", 10), settle),
 			run("W2", begin, claim("w2", 1), settle, commit),
 		},

@@ -69,4 +69,15 @@ var orders = []*schedule.Scenario{
 			run("W2", claim("w2", 3), settle),
 		},
 	},
+	{
+		// The worker that goes on behind a failed event dies, or gives the rest back.
+		Name: "order-rest", Promises: []int{2, 3}, Model: promise.New(promise.Rules{Ordered: true}),
+		Setup: group(`{"order": "key", "slots": 2}`, publish("k1", "k"), publish("k2", "k"), publish("k3", "k")),
+		Drain: drainGroup, Finally: emptyGroup, Tidy: dropGroup,
+		Sessions: []session{
+			run("W1", claim("w1", 3), failFirst, release, claim("w1", 3), failFirst),
+			run("W2", claim("w2", 1), fail, wait(2*time.Second), claim("w2", 3), settle),
+			run("T", wait(31*time.Second)),
+		},
+	},
 }

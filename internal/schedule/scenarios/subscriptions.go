@@ -65,4 +65,22 @@ var subscriptions = []*schedule.Scenario{
 			run("R", redrive),
 		},
 	},
+	{
+		// A condition is stopped, as one that takes too long, and goes on: it gets what its group has read meanwhile. Keys
+		// tell the events apart: those that it missed come behind later ones.
+		Name: "condition-stopped", Promises: []int{2}, Model: promise.New(promise.Rules{Ordered: true}),
+		Setup: group("{}", subscribeIf("e.type <> ''x''"), publish("e1", "1"), publish("e2", "2")),
+		Drain: append([]step{sql("select posthorn.catch_up()")}, drainGroup...), Tidy: dropGroup,
+		Finally: emptyGroup + `
+			union all select 'a part of the log is left that a subscription has missed' from posthorn.stops x where x.group_no = {g}`,
+		Sessions: []session{
+			run("S", begin, stop, commit, begin, subscribeIf("e.type <> ''y''"), commit),
+			run("A", begin, publish("a1", "3"), commit, publish("a2", "4")),
+			run("W1", claim("w1", 1), release, claim("w1", 10), settle),
+			run("W2", begin, claim("w2", 10), commit, fail),
+		},
+	},
 }
+
+// stop stops the subscriptions of the group, as a claim does with a condition that takes too long.
+var stop = sql("select posthorn.stop_subscriptions({g}::int, array(select (s.id, 'slow')::posthorn.trouble from posthorn.subscriptions s where s.group_no = {g}))")

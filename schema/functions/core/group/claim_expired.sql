@@ -35,6 +35,8 @@ begin
             union all select '', delivered where not l.retries) s;
       delete from posthorn.retries r where r.lease_id = l.id;
       delete from posthorn.leases x where x.id = l.id;
+    elsif l.slot is not null and posthorn.has_failed_before(l, held[1]) then
+      perform posthorn.put_behind_failure(l);
     else
       return posthorn.take_over(l, held, node, max_events, until, token);
     end if;
@@ -55,6 +57,26 @@ begin
     on conflict (group_id, event_id, subscription) do nothing;
   end if;
   delete from posthorn.leases x where x.id = l.id;
+end $$;
+
+-- Whether an event of a slot that comes before an event has failed, and waits for its next attempt.
+create or replace function posthorn.has_failed_before(l posthorn.leases, event bigint)
+returns boolean language plpgsql stable as $$
+begin
+  return exists (select from posthorn.heads_of_slots(l.group_id, l.slot, l.slot) h where h.event_id < event);
+end $$;
+
+-- Lets the rest of an expired lease wait for its slot again. settle_until has taken a failed event out of it, and the
+-- worker that went on behind that event is gone: for any other worker the failed event comes first.
+create or replace function posthorn.put_behind_failure(l posthorn.leases)
+returns void language plpgsql as $$
+begin
+  if l.retries then
+    update posthorn.retries r set lease_id = null, alone = l.node is not null where r.lease_id = l.id;
+    delete from posthorn.leases x where x.id = l.id;
+  else
+    update posthorn.leases x set attempt = x.attempt + 1, uncounted = x.uncounted + 1, node = null, until = null where x.id = l.id;
+  end if;
 end $$;
 
 -- Hands an expired lease to another node under the next attempt. Events beyond max_events stay in the old lease,

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const readmeLines, sentenceWords = 180, 35
+const readmeLines, sentenceWords, sentenceMean = 180, 35, 18
 
 // A reader has two minutes for the README: it is short, and no sentence of it has to be read twice.
 func TestReadmesAreShort(t *testing.T) {
@@ -19,9 +19,13 @@ func TestReadmesAreShort(t *testing.T) {
 			t.Errorf("%s has %d lines, more than %d", page, lines, readmeLines)
 		}
 		all := sentences(text)
-		lengths := make([]int, len(all))
+		lengths, total := make([]int, len(all)), 0
 		for i, sentence := range all {
 			lengths[i] = words(sentence)
+			total += lengths[i]
+		}
+		if total > sentenceMean*len(all) {
+			t.Errorf("%s has %d sentences of %d words, more than %d each", page, len(all), total, sentenceMean)
 		}
 		sorted := slices.Sorted(slices.Values(lengths))
 		for i, sentence := range all {

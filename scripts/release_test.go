@@ -76,6 +76,15 @@ func TestReleaseNotes(t *testing.T) {
 	}
 }
 
+// The notes of the first release are as long as a reader reads.
+func TestNotesOfTheFirstRelease(t *testing.T) {
+	t.Parallel()
+	output, err := exec.CommandContext(t.Context(), "./release-notes", "0.1.0").CombinedOutput()
+	if lines := strings.Count(string(output), "\n"); err != nil || lines > 30 {
+		t.Errorf("the notes have %d lines, more than 30: %v\n%s", lines, err, output)
+	}
+}
+
 // The package has the version of its release, and what programs need: the code, its types and the license.
 func TestReleaseNode(t *testing.T) {
 	t.Parallel()

@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// OwedLooks returns for how many failovers, crashes and restores a relay has not compared
-// its broker with the log yet.
+// OwedLooks returns the first id after the first failover, crash or restore after which a relay
+// has not compared its broker with the log yet, or 0.
 func OwedLooks(ctx context.Context, db DB, lead Lead) (int64, error) {
-	return Value[int64](ctx, db, "look for failovers", "select posthorn.owed_looks($1::bigint, $2::text, $3::bigint)",
+	return Value[int64](ctx, db, "look for failovers", "select coalesce(posthorn.owed_looks($1::bigint, $2::text, $3::bigint), 0)",
 		lead.Group.ID, lead.Owner, lead.Epoch)
 }
 

@@ -37,8 +37,8 @@ func (l *leadership) findLost() error {
 	if l.Read == nil {
 		return nil
 	}
-	owed, err := pg.OwedLooks(l.ctx, l.Pool, l.lead)
-	if err != nil || owed == 0 {
+	since, err := pg.OwedLooks(l.ctx, l.Pool, l.lead)
+	if err != nil || since == 0 {
 		return err
 	}
 	trouble := worker.Trouble{Log: l.Log, Message: "cannot compare the broker with the log yet"}
@@ -46,7 +46,7 @@ func (l *leadership) findLost() error {
 		streams, err := l.Read.Streams(l.ctx)
 		if err == nil {
 			trouble.Over()
-			return l.compare(streams)
+			return l.compare(streams, since)
 		}
 		trouble.Report(err)
 		l.noteFailure(err)
@@ -56,21 +56,25 @@ func (l *leadership) findLost() error {
 	}
 }
 
-// compare compares streams. One that cannot be read stops no other.
-func (l *leadership) compare(streams []string) error {
+// compare compares streams. One that cannot be read stops no other. If the database fails, the next
+// leader compares them again.
+func (l *leadership) compare(streams []string, since int64) error {
 	var entries, lost int64
 	text := ""
 	for _, stream := range streams {
 		if !consume.MatchesAny(l.lead.Streams, stream) {
 			continue
 		}
-		read, missing, err := l.compareStream(stream)
+		read, missing, unread, err := l.compareStream(stream, since)
 		entries, lost = entries+read, lost+missing
+		if err != nil {
+			return err
+		}
 		if l.going.Err() != nil { // the next leader looks
 			return context.Cause(l.going)
 		}
-		if err != nil && text == "" {
-			text = fmt.Sprintf("stream %s: %v", stream, err)
+		if unread != nil && text == "" {
+			text = fmt.Sprintf("stream %s: %v", stream, unread)
 		}
 	}
 	if err := pg.NoteLook(l.ctx, l.Pool, l.lead, entries, worker.Clip(text)); err != nil {
@@ -91,12 +95,14 @@ func (l *leadership) compare(streams []string) error {
 
 // compareStream reads a stream back until as many entries as a window may have are in the
 // log, one after the other: of a window, any events may be lost, and of earlier ones none.
-func (l *leadership) compareStream(stream string) (read, lost int64, err error) {
+// Events since the failover do not count; a relay that knew nothing of it, or has forgotten
+// what it found, has written them behind the lost ones. unread is the broker's error.
+func (l *leadership) compareStream(stream string, since int64) (read, lost int64, unread, err error) {
 	before, known := "", 0
 	for known < max(l.BatchSize, usualWindow) {
-		entries, err := l.readBack(stream, before)
-		if err != nil || len(entries) == 0 {
-			return read, lost, err
+		entries, unread := l.readBack(stream, before)
+		if unread != nil || len(entries) == 0 {
+			return read, lost, unread, nil
 		}
 		before = entries[len(entries)-1].Position
 		read += int64(len(entries))
@@ -105,17 +111,19 @@ func (l *leadership) compareStream(stream string) (read, lost int64, err error) 
 			if e.Event.ID != 0 {
 				events = append(events, e.Event)
 			}
+			if e.Event.ID < since {
+				known++
+			}
 		}
 		missing, err := pg.NoteLostEvents(l.ctx, l.Pool, l.lead, events)
 		if err != nil {
-			return read, lost, err
+			return read, lost, nil, err
 		}
-		lost += int64(len(missing))
-		if known += len(entries); len(missing) > 0 {
+		if lost += int64(len(missing)); len(missing) > 0 {
 			known = 0
 		}
 	}
-	return read, lost, nil
+	return read, lost, nil, nil
 }
 
 // readBack reads entries, and tries again if the broker fails.

@@ -22,6 +22,9 @@
 //	stuck         a job that did not end
 //	id of two events  an id that meant another event for somebody, before a failover
 //	              that lost events
+//	lost and not listed  in Redis or handled by the import, lost by the log, and not
+//	              in the list of lost events
+//	listed and not lost  in that list for no reason
 //
 // A short run, as in go test, has ten faults. Between two faults the publishers
 // publish a fixed number of events, and the part must complete some work. A long run

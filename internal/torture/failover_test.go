@@ -18,12 +18,13 @@ import (
 )
 
 // failoverPart is the log part on a primary with two standbys. At each fault the primary
-// dies, and a standby takes over. A relay, an import in a database elsewhere, and a reader
-// that keeps its cursor see the log besides the groups.
+// dies, and a standby takes over. Two processes of a relay, an import in a database elsewhere, and a
+// reader that keeps its cursor see the log besides the groups.
 //
 // Commits wait for a standby. In a lossy part they do not, and the standby that takes over
 // has not received the last ones. Events that it lacks are lost; those that it has are held to the
-// same promises, and no id means two events.
+// same promises, and no id means two events. The list of lost events has all that Redis has, and
+// no other.
 type failoverPart struct {
 	*logPart
 	servers   []*testpg.Server // the primary first
@@ -57,13 +58,15 @@ func (f *failoverPart) start() {
 	}
 	f.database.clients = f.addresses()
 	if !f.record.forgets {
-		f.servers[0].SetSynchronous(f.t, "ANY 1 (*)")
+		for _, s := range f.servers {
+			s.SetSynchronous(f.t, "ANY 1 (*)")
+		}
 	}
 	f.redis = testredis.Start(f.t)
 	f.consumers = posthorntest.EmptyDatabase(f.t)
 	f.database.migrate(f.consumers)
 	f.database.exec(f.consumers, "create table effects (reader text, event bigint)")
-	for _, role := range []string{"relay", "redis reader"} {
+	for _, role := range []string{"relay", "relay", "redis reader"} {
 		s := setup{Role: role, Database: f.database.clients, Redis: f.redis.URL()}
 		if role == "redis reader" {
 			s.Database = f.consumers
@@ -107,8 +110,8 @@ func (f *failoverPart) faults() []fault {
 	}
 }
 
-// failover ends the primary and promotes a standby. When clients work again, the other
-// servers follow the new primary.
+// failover ends the primary and promotes a standby. Commits of the new primary wait for the other
+// standby, which follows it at once. When clients work again, the old primary becomes a standby.
 func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	primary := f.servers[0]
 	next := f.standby()
@@ -121,16 +124,22 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	next.Promote(f.t)
 	f.database.server, f.database.url = next, next.URL()
 	over()
+	others := slices.DeleteFunc(f.servers, func(s *testpg.Server) bool { return s == next })
+	if !f.record.forgets {
+		_ = others[1].Kill()
+		others[1].Follow(f.t, next, serverNames[2])
+	}
 	f.limit.Store(f.record.acked.Load() + int64(f.load().short))
 	f.recovers(how+", first publish", began, &f.record.acked)
 	f.recovers(how+", first handled", began, &f.record.done)
+	f.listed(how+", lost events listed", began)
 	_ = primary.Kill() // it may hang
-	f.servers = slices.DeleteFunc(f.servers, func(s *testpg.Server) bool { return s == next })
-	f.servers = slices.Insert(f.servers, 0, next)
-	for i, s := range f.servers[1:] {
-		_ = s.Kill()
-		s.Rejoin(f.t, next, serverNames[i+1])
+	primary.Rejoin(f.t, next, serverNames[1])
+	if f.record.forgets { // it may have more than the new primary
+		_ = others[1].Kill()
+		others[1].Rejoin(f.t, next, serverNames[2])
 	}
+	f.servers = append([]*testpg.Server{next}, others...)
 }
 
 // standby returns the standby that takes over. In a lossy part it has stopped to receive
@@ -157,13 +166,20 @@ func (f *failoverPart) furthest() *testpg.Server {
 // recovers waits until a count grows, and notes how long that took since a fault began.
 func (f *failoverPart) recovers(what string, began time.Time, count *atomic.Int64) {
 	before := count.Load()
+	f.noted(what, began, func() bool { return count.Load() > before })
+}
+
+// noted waits for a condition, and notes how long that took since a fault began.
+func (f *failoverPart) noted(what string, began time.Time, holds func() bool) {
 	defer func() {
 		if f.t.Failed() {
 			f.t.Log(strings.Join(f.database.sessions(), "\n"))
 		}
 	}()
-	f.await(what, func() bool { return count.Load() > before })
-	f.recovered[what] = append(f.recovered[what], time.Since(began))
+	f.await(what, holds)
+	took := time.Since(began)
+	f.recovered[what] = append(f.recovered[what], took)
+	f.t.Logf("%s: %s after %s", time.Now().UTC(), what, took)
 }
 
 // follow reads the log without a group, and goes on at its cursor with a new reader after
@@ -275,6 +291,7 @@ func (f *failoverPart) check() (string, *findings) {
 		c.checkPlace(place)
 		counts += fmt.Sprintf("; %s: %d repeats, %d lost events", place, len(place.ids)-place.distinct, surplus)
 	}
+	counts += f.checkList(c)
 	if f.record.forgets && gone == 0 {
 		f.t.Error("no acknowledged event was lost, so this run shows nothing")
 	}

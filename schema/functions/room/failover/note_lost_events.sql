@@ -1,20 +1,18 @@
 -- A relay looks once after each move, while it has written nothing since: so what its broker has and the log has not
 -- stands at the ends of its streams.
 
+-- Events of before the first of these failovers have lower ids, and so have all that it has lost.
 create or replace function posthorn.owed_looks(group_id bigint, owner text, epoch bigint)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  owed bigint;
 begin
   perform posthorn.hold('relay', owed_looks.group_id, owed_looks.owner, owed_looks.epoch);
   perform posthorn.notice_restore(); -- so that the last move is in the table
-  select count(*) into owed from posthorn.moves_without_look(owed_looks.group_id);
-  return owed;
+  return (select min(m.next_id) from posthorn.moves_without_look(owed_looks.group_id) m);
 end $$;
 comment on function posthorn.owed_looks(bigint, text, bigint) is
-  'consumer: For how many failovers, crashes and restores a relay has not compared its broker with the log yet.';
+  'consumer: The first id after the first failover, crash or restore after which a relay has not compared its broker with the log yet; null if there is none.';
 
 -- The moves of the last week after which a relay has not compared its broker with the log.
 create or replace function posthorn.moves_without_look(group_id bigint)

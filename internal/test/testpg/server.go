@@ -27,7 +27,7 @@ func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (address 
 		"fsync":                     "off",
 		"full_page_writes":          "off",
 		"synchronous_commit":        "off",
-		"max_connections":           "800", // a test of fair turns takes 200, and several run at a time
+		"max_connections":           "1000", // a test of fair turns takes 200, and several run at a time
 		"max_prepared_transactions": "100",
 		"shared_buffers":            "64MB",    // dropping a database searches all shared buffers
 		"max_wal_size":              "256MB",   // the directory may be in memory

@@ -26,6 +26,7 @@ var serverSettings = map[string]string{
 	"synchronous_commit": "on",
 	"shared_buffers":     "1GB",
 	"max_wal_size":       "8GB",
+	"max_connections":    "400", // worker processes keep theirs between rounds
 }
 
 // server is the server on which both sides are measured.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +36,7 @@ const (
 	laterSystem    = "later"   // jobs that complete after their handlers, many at once
 	batchesSystem  = "batches" // jobs, many in a transaction
 	eventsSystem   = "events"
+	keyedSystem    = "events by key" // events of 10,000 keys, in order
 	plainSystem    = "events by SQL" // events that are published by plain SQL
 	graphileSystem = "graphile"
 	riverSystem    = "river"
@@ -46,7 +49,7 @@ const (
 
 // systemNames are the names of the systems for readers.
 var systemNames = map[string]string{
-	jobsSystem: "Posthorn", laterSystem: "Posthorn, completed later", batchesSystem: "Posthorn, WorkBatchTx", eventsSystem: "Posthorn, events", plainSystem: "Posthorn, events by SQL",
+	jobsSystem: "Posthorn", laterSystem: "Posthorn, completed later", batchesSystem: "Posthorn, WorkBatchTx", eventsSystem: "Posthorn, events", keyedSystem: "Posthorn, events by key", plainSystem: "Posthorn, events by SQL",
 	graphileSystem: "graphile-worker", riverSystem: "River", pgbossSystem: "pg-boss", pgqSystem: "PgQ",
 	nodeJobsSystem: "Posthorn, Node", nodeEventsSystem: "Posthorn, Node, events",
 }
@@ -64,7 +67,7 @@ func (b *bench) newSystem(ctx context.Context, name, task string) (*jobSystem, e
 		return b.newRiver(ctx)
 	case pgbossSystem:
 		return b.newPGBoss(ctx)
-	case eventsSystem, plainSystem, nodeEventsSystem:
+	case eventsSystem, keyedSystem, plainSystem, nodeEventsSystem:
 		return b.newEvents(ctx, name)
 	}
 	return b.newPosthorn(ctx, name, task)
@@ -108,6 +111,9 @@ func (b *bench) newPosthorn(ctx context.Context, name, task string) (*jobSystem,
 	}, nil
 }
 
+// eventKeys is the number of keys of the events of keyedSystem.
+const eventKeys = 10_000
+
 // newEvents makes a group whose members are the worker processes.
 func (b *bench) newEvents(ctx context.Context, name string) (*jobSystem, error) {
 	d, err := b.newDatabase(ctx)
@@ -118,13 +124,21 @@ func (b *bench) newEvents(ctx context.Context, name string) (*jobSystem, error) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.Exec(ctx, "select posthorn.define_group('default', $1::text)", jobTag); err != nil {
+	config := "{}"
+	if name == keyedSystem {
+		config = `{"order": "key"}`
+	}
+	if _, err := d.Exec(ctx, "select posthorn.define_group('default', $1::text, $2::jsonb)", jobTag, config); err != nil {
 		return nil, err
 	}
+	var number atomic.Int64
 	publish := func(ctx context.Context, payloads []string) error {
 		messages := make([]posthorn.Message, len(payloads))
 		for i, payload := range payloads {
 			messages[i] = posthorn.Message{Type: eventType, Payload: json.RawMessage(payload)}
+			if name == keyedSystem {
+				messages[i].Key = strconv.FormatInt(number.Add(1)%eventKeys, 10)
+			}
 		}
 		_, err := ph.Publish(ctx, ph.Pool(), messages...)
 		return err

@@ -74,6 +74,11 @@ func (w *work) throughput(ctx context.Context, n int, s setting) (float64, error
 	if err := w.prepare(ctx, n); err != nil {
 		return 0, err
 	}
+	return w.timed(ctx, n, s)
+}
+
+// timed is throughput after the n jobs were enqueued.
+func (w *work) timed(ctx context.Context, n int, s setting) (float64, error) {
 	var took time.Duration
 	start := time.Now()
 	err := w.workOff(ctx, n, s, func() { took = time.Since(start) })

@@ -10,6 +10,7 @@ import (
 func workRows() (all []row) {
 	all = append(all, throughputRows("none", "jobs that do nothing", 1, graphileSystem, riverSystem, pgbossSystem)...)
 	all = append(all, throughputRows("none", "jobs that do nothing", 2, graphileSystem, riverSystem, pgbossSystem)...)
+	all = append(all, crowdRows()...)
 	all = append(all, nodeRows()...)
 	all = append(all, throughputRows("sleep", "jobs of 1 ms", 1, graphileSystem, riverSystem, pgbossSystem)...)
 	all = append(all, throughputRows("insert", "jobs with an INSERT", 1, graphileSystem, riverSystem, pgbossSystem)...)
@@ -113,7 +114,7 @@ func (b *bench) itemsOf(system, task string) int {
 	if task != "none" && task != "note" {
 		return max(n/4, 100)
 	}
-	if system == eventsSystem || system == nodeEventsSystem {
+	if system == eventsSystem || system == keyedSystem || system == nodeEventsSystem {
 		n = b.events
 	}
 	return max(n, 100)

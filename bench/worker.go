@@ -29,7 +29,7 @@ func runWorker(encoded string, in io.Reader, out io.Writer) error {
 	var w jobWorker
 	var err error
 	switch c.System {
-	case jobsSystem, laterSystem, batchesSystem, eventsSystem, plainSystem:
+	case jobsSystem, laterSystem, batchesSystem, eventsSystem, keyedSystem, plainSystem:
 		w = &posthornWorker{config: c, reporter: r}
 	case riverSystem:
 		w, err = newRiverWorker(ctx, c, r)

@@ -52,7 +52,11 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 		w.client.WorkBatchTx([]string{jobTag}, working, w.batchTx)
 		return nil
 	}
-	g := w.client.Group(jobTag, posthorn.GroupConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor})
+	group := posthorn.GroupConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor}
+	if w.config.System == keyedSystem {
+		group.Order = posthorn.OrderKey
+	}
+	g := w.client.Group(jobTag, group)
 	if w.config.Task == "insert" {
 		g.HandleTx("bench", ">", w.eventTx)
 	} else {

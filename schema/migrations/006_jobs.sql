@@ -70,7 +70,8 @@ create type posthorn.job_claim as (
   at timestamptz,
   hinted boolean,                      -- some tag of the namespace has a row in job_hints
   fair boolean,                        -- some of the tags have a row in fair_clocks
-  noted boolean                        -- there may be rows in job_endings
+  noted boolean,                       -- there may be rows in job_endings
+  alone boolean                        -- its transaction had written nothing before
 );
 comment on type posthorn.job_claim is 'What a claim of jobs asks for.';
 

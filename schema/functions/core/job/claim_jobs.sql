@@ -55,7 +55,7 @@ begin
   _ := posthorn.check_numbers();
   labels := posthorn.job_tags(tags); -- as an argument of ready_tags, that function would not be inlined
   c := (null, posthorn.ready_tags(labels), max_jobs, worker, lease_for,
-    posthorn.now(), null, null, null);
+    posthorn.now(), null, null, null, alone);
   select n.id, exists (select from posthorn.job_hints h where h.namespace_id = n.id),
     pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null and posthorn.has_fair_turns(n.id, null, c.tags, null),
     exists (select from posthorn.job_limits l where l.namespace_id = n.id)
@@ -113,10 +113,9 @@ begin
 end $$;
 
 -- Moves jobs from ready_jobs to running_jobs, in order. Claims of the same namespace and tags take turns under an
--- advisory lock, so that they do not compete for the same rows. The lock is only tried, since a transaction of the
--- caller may keep it: a claim of many tries for a few milliseconds. In its turn, a claim of many deletes rows that
--- nobody has locked without locking them first. Should another transaction lock one of them meanwhile for longer than
--- 100 ms, it begins again and locks row by row.
+-- advisory lock, so that they do not compete for the same rows: a claim of many waits for its turn while the claims
+-- before it are brief. In its turn, it deletes rows that nobody has locked without locking them first. Should another
+-- transaction lock one of them meanwhile for longer than 100 ms, it begins again and locks row by row.
 create or replace function posthorn.take_ready_jobs(c posthorn.job_claim)
 returns posthorn.picked_jobs language plpgsql as $$
 declare
@@ -128,12 +127,8 @@ begin
   if c.max_jobs < 10 then
     return posthorn.take_heads(c, turn, false);
   end if;
-  for attempt in 1..10 loop
-    exit when turn;
-    perform pg_sleep(0.0005); -- takes a millisecond: the server rounds up to that
-    turn := pg_try_advisory_xact_lock(posthorn.lock_class('job claim'), name);
-  end loop;
-  if turn then
+  if turn or posthorn.await_job_turn(c, name) then
+    turn := true;
     begin
       patience := current_setting('lock_timeout');
       perform set_config('lock_timeout', '100ms', true);
@@ -147,6 +142,45 @@ begin
   return posthorn.take_heads(c, turn, false);
 end $$;
 
+-- Waits for the turn of a claim while other claims have it one after another. A transaction of a caller may keep its
+-- turn for long. So if the same transaction has it at two looks, and runs no statement then, or has it for five seconds,
+-- the claim goes on out of turn, and later claims of the session do not wait for that transaction again. A claim in a
+-- transaction that has written before waits for a moment only, since others may wait for that transaction.
+create or replace function posthorn.await_job_turn(c posthorn.job_claim, name int)
+returns boolean language plpgsql as $$
+declare
+  class constant int := posthorn.lock_class('job claim');
+  patience constant text := current_setting('lock_timeout');
+  looks constant int := case when c.alone then least(20, floor(extract(epoch from c.lease_for))) else 1 end; -- within a quarter of the lease
+  seen text := current_setting('posthorn.slow_claim', true); -- the transaction that had the turn at the last look
+  holder text;
+  runs boolean;                        -- null: this role may not know
+begin
+  for look in 1..looks loop
+    if look > 1 or seen <> '' then
+      select l.virtualtransaction, a.state = 'active' into holder, runs
+      from pg_locks l
+      left join pg_stat_activity a on a.pid = l.pid
+      where l.locktype = 'advisory' and l.granted and l.classid = class::oid and l.objid = (name & 4294967295)::oid
+        and l.database = (select d.oid from pg_database d where d.datname = current_database());
+      if holder = seen and (look in (1, looks) or runs is not true) then
+        perform set_config('posthorn.slow_claim', holder, false);
+        return false;
+      end if;
+      seen := case when look > 1 then holder end;
+    end if;
+    begin
+      perform set_config('lock_timeout', case when c.alone then '250ms' else '10ms' end, true);
+      perform pg_advisory_xact_lock(class, name);
+      perform set_config('lock_timeout', patience, true);
+      return true;
+    exception when lock_not_available then
+      null; -- the claims before this one took longer
+    end;
+  end loop;
+  return false;
+end $$;
+
 -- Moves the first jobs of some tags from ready_jobs to running_jobs.
 create or replace function posthorn.take_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
 returns posthorn.picked_jobs language plpgsql as $$
@@ -154,21 +188,24 @@ declare
   began constant timestamptz := clock_timestamp();
   entries bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0);
   places tid[];
+  looked bigint;                       -- the rows among which the places are, if the claim has one tag
   turns posthorn.job_turn[];           -- the jobs at those places, in order; null: the order is that of ready_jobs
   picked posthorn.picked_jobs;
 begin
   if c.fair then
     select f.places, f.turns into places, turns from posthorn.find_fair_heads(c, in_turn, unlocked, began) f;
   elsif cardinality(c.tags) = 1 then
-    places := posthorn.find_heads(c, c.tags[1], in_turn, unlocked, began);
+    select f.places, f.looked into places, looked from posthorn.find_heads(c, c.tags[1], in_turn, unlocked, began) f;
     if not in_turn and cardinality(places) < c.max_jobs then
-      places := posthorn.find_heads(c, c.tags[1], true, false, began);
+      select f.places into places from posthorn.find_heads(c, c.tags[1], true, false, began) f;
     end if;
   else
     places := posthorn.merge_heads(c, in_turn, unlocked, began);
   end if;
   entries := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0) - entries;
-  if entries > 500 + 4 * c.max_jobs then
+  if in_turn and c.max_jobs >= 100 and looked = c.max_jobs and cardinality(places) = looked and entries > looked + 300 then
+    perform posthorn.keep_place(c, places[looked], entries, began);
+  elsif entries > 500 + 4 * c.max_jobs then
     perform posthorn.keep_hints(c, places, began);
   end if;
   if places <> '{}' then
@@ -218,16 +255,18 @@ end $$;
 -- never locked. Out of turn, all others are skipped: most of them are being taken, and trying to lock a row costs more
 -- than to read it. Each row is locked in the order of the index, and no more than are needed. A place that was not
 -- locked stays that of its row all the same: while the caller's statement runs, no vacuum removes a row that it could
--- see when it began.
-create or replace function posthorn.find_heads(c posthorn.job_claim, label text, in_turn boolean, unlocked boolean, began timestamptz)
-returns tid[] language plpgsql as $$
+-- see when it began. looked is the number of rows up to the last of the places, with those that others have locked.
+create or replace function posthorn.find_heads(
+  c posthorn.job_claim, label text, in_turn boolean, unlocked boolean, began timestamptz, out places tid[], out looked bigint
+) language plpgsql as $$
 declare
   ranges constant posthorn.ready_range[] := posthorn.ready_ranges(c, label, began);
 begin
-  return array(
-    select l.place
+  select coalesce(array_agg(t.place), '{}'), max(t.n) into places, looked
+  from (
+    select l.place, l.n
     from (
-      select case
+      select row_number() over () as n, case
           when h.free and unlocked then h.ctid
           when h.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = h.ctid for update skip locked)
           else posthorn.lock_ready_job(c.namespace_id, h.rank, h.turn, h.job, h.month)
@@ -242,7 +281,7 @@ begin
         order by r.rank, r.turn, r.job offset 0) h
       offset 0) l
     where l.place is not null
-    limit c.max_jobs);
+    limit c.max_jobs) t;
 end $$;
 
 -- The first rows of each of some tags in ready_jobs. It has no settings of its own: so it is a part of the statements
@@ -399,6 +438,27 @@ returns void language sql as $$
     cross join lateral (
       select y.ctid from posthorn.job_keys y
       where y.namespace_id = free_job_keys.namespace_id and y.unique_key = o.unique_key and y.job = o.id and y.expires_at is null offset 0) x))
+$$;
+
+-- Remembers where a claim in its turn has ended, if it takes each row that it has seen: so the next claim does not pass
+-- over the rows that this one deletes, which stay in the index while any snapshot may see them, also that of a claim
+-- that waits for its turn. It does without the second look of keep_hints. If another transaction has locked a row before
+-- the place, and may give it back, the claim does not remember the place.
+create or replace function posthorn.keep_place(c posthorn.job_claim, place tid, entries bigint, began timestamptz)
+returns void language sql as $$
+  insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, dead, until)
+  select keep_place.c.namespace_id, r.tag, r.rank, least(r.turn, x.latest), case when r.turn <= x.latest then r.job else 0 end,
+    posthorn.dead_entries((
+      select h.dead
+      from posthorn.job_hints h
+      where h.namespace_id = keep_place.c.namespace_id and h.tag = r.tag and h.rank = r.rank
+        and exists (select from unnest(posthorn.ready_ranges(keep_place.c, r.tag, began)) g where g.rank = r.rank) -- else the look was from the beginning
+      order by h.n desc limit 1), entries),
+    began + least(interval '5 seconds', 50 * (clock_timestamp() - began))
+  from posthorn.ready_jobs r
+  cross join lateral (
+    select least(keep_place.c.at, posthorn.fair_clock(keep_place.c.namespace_id, r.tag, r.rank)) - interval '100 milliseconds' as latest) x
+  where r.ctid = keep_place.place
 $$;
 
 -- Remembers places after a look that passed over many dead entries: of the priorities of the jobs that it found, and of

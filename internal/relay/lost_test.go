@@ -98,3 +98,18 @@ func TestLostEventsBehindLaterOnes(t *testing.T) {
 	r.Await("select exists (select from posthorn.lost_looks)")
 	testworld.Equal(t, "the lost events", testworld.Column[int64](r, lostEvents), lost)
 }
+
+// What an earlier failover has lost is listed already: the relay does not read back to it again.
+func TestLostEventsAreFoundOnce(t *testing.T) {
+	t.Parallel()
+	r := newRelaying(t)
+	sink := &readable{table: r.sink, stream: "a"}
+	sink.has(r.send("a", 3)...)
+	lost := r.lose(sink, 5000)
+	r.relay(soon(), sink)
+	r.Await("select exists (select from posthorn.lost_looks)")
+	lost = append(lost, r.lose(sink, 1)...)
+	r.Await("select count(*) = 2 from posthorn.lost_looks")
+	testworld.Equal(t, "entries that were compared", testworld.Column[int](r, "select entries from posthorn.lost_looks order by next_id"), []int{5003, 2100})
+	testworld.Equal(t, "the lost events", testworld.Column[int64](r, lostEvents), lost)
+}

@@ -24,6 +24,7 @@ $$;
 
 -- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
 -- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.
+-- Those that the relay has found after an earlier move count as known: otherwise it would read back to them each time.
 create or replace function posthorn.note_lost_events(
   group_id bigint, owner text, epoch bigint, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
   keys text[] default null, tags text[] default null, metadata json[] default null
@@ -41,7 +42,10 @@ begin
   missing := array(
     select distinct i.id from unnest(note_lost_events.ids, note_lost_events.published) i (id, at)
     where i.at >= since and exists (select from posthorn.moves m where m.next_id > i.id)
-      and i.id not in (select e.id from posthorn.events_of(g.namespace_id, note_lost_events.ids) e));
+      and i.id not in (select e.id from posthorn.events_of(g.namespace_id, note_lost_events.ids) e)
+      and not exists (
+        select from posthorn.lost_events x join posthorn.lost_looks l on l.next_id = x.next_id and l.group_id = g.id
+        where x.id = i.id));
   insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, key, tags, payload, metadata, published_at, found_by)
   select e.id, g.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
     case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, 'relay ' || g.name
@@ -53,7 +57,7 @@ begin
   return missing;
 end $$;
 comment on function posthorn.note_lost_events(bigint, text, bigint, text[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
-  'consumer: Of events that the broker of a relay has, keeps those that the log has not, and returns their ids.';
+  'consumer: Of events that the broker of a relay has, keeps those that the log has not, and returns their ids, without those that it has found after an earlier failover.';
 
 create or replace function posthorn.note_look(group_id bigint, owner text, epoch bigint, entries bigint, error text default null)
 returns void language plpgsql security definer

@@ -38,7 +38,9 @@ func (b bundle) objects() map[[2]string]int {
 	}
 	var functions strings.Builder
 	for _, f := range b.functions {
-		functions.WriteString(f.SQL)
+		if f.Name != hooks { // each of its functions is made again, by the file that answers
+			functions.WriteString(f.SQL)
+		}
 	}
 	maps.Copy(made, count(functions.String()))
 	return made

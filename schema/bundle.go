@@ -99,13 +99,17 @@ func loadMigrations(fsys fs.FS) ([]migration, error) {
 	return migrations, nil
 }
 
-// folders are the folders of functions in the order of application, floor by floor. The files of a
+// folders are the folders of functions in the order of application, floor by floor: core, rooms, faces. In core
+// and among faces each builds on those before it; rooms do not know each other (see TestWalls). The files of a
 // folder are applied in lexical order.
 var folders = []string{
-	"core/log", "core/condition", "core/subscription", "core/group", "core/dead_letter", "core/job",
-	"room/projection", "room/reader", "room/schedule", "room/archive", "room/lead", "room/relay", "room/seal", "room/webhook", "room/failover",
-	"face/admin", "face/look",
+	"core/base", "core/log", "core/lead", "core/group", "core/dead_letter", "core/job", "core/node", "core/upkeep",
+	"room/projection", "room/reader", "room/schedule", "room/archive", "room/relay", "room/seal", "room/webhook", "room/failover",
+	"face/admin", "face/look", "face/hooks",
 }
+
+// hooks is the file that declares the functions by which core asks other rooms. Each is replaced by a later file.
+const hooks = "functions/core/base/hooks.sql"
 
 // last are the files that depend on all others: roles.sql grants functions, and
 // install.sql calls them.

@@ -53,6 +53,8 @@ func Functions() []Step { return embedded().functions }
 
 func Folders() []string { return folders }
 
+const Hooks = hooks
+
 func Folder(s Step) string { return folder(s) }
 
 // Updating reports whether the tests write generated files instead of comparing them.

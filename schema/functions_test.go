@@ -139,7 +139,7 @@ func TestFunctionsWithoutScansAreNotCompiled(t *testing.T) {
 // have changed the search_path, for good.
 var besideForeignCode = strings.Fields(`check_condition begin_condition_check read_condition is_enclosed tree_nodes not_allowed is_simple_pattern
 	bare lookup_keys split_sql match_events is_asked_for matching_functions run_matching match_with_care match_by_halves
-	ids_with_condition merge_matches bury_misfits run_of_misfits`)
+	ids_with_condition merge_matches bury_misfits run_of_misfits own_slots`)
 
 // Functions run what their text names, whatever the session's search_path is: first those that
 // the session, a trigger, a view or an index calls, and those with other rights than the caller.
@@ -205,7 +205,7 @@ func TestLockClassesAreNamedOnce(t *testing.T) {
 	class := regexp.MustCompile(`when '([a-z ]+)' then (\d+)`)
 	var names, numbers, used []string
 	for _, f := range schema.Functions() {
-		if f.Name == "functions/core/log/lock_class.sql" {
+		if f.Name == "functions/core/base/lock_class.sql" {
 			for _, c := range class.FindAllStringSubmatch(f.SQL, -1) {
 				names, numbers = append(names, c[1]), append(numbers, c[2])
 			}

@@ -129,7 +129,7 @@ comment on function posthorn.list_dead_letters(text, text, jsonb) is
   'admin: The dead letters that a filter means, oldest first unless it says newest_first.';
 
 -- The lowest id at which a search of dead letters looks, from the newest on; null if it looks at all.
-create or replace function posthorn.last_look(namespace text, group_name text, upto bigint, max_looks int)
+create or replace function posthorn.end_of_look(namespace text, group_name text, upto bigint, max_looks int)
 returns bigint language plpgsql stable
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
@@ -175,7 +175,7 @@ as $$
   union all
   select null, null, null, null, null, null, null, null, null, null, null, null, null, null, l.id
   from (
-    select posthorn.last_look(brief_dead_letters.namespace, brief_dead_letters.group_name, (brief_dead_letters.filter->>'upto')::bigint,
+    select posthorn.end_of_look(brief_dead_letters.namespace, brief_dead_letters.group_name, (brief_dead_letters.filter->>'upto')::bigint,
       brief_dead_letters.max_looks) as id
     where (select count(*) from found) < (brief_dead_letters.filter->>'limit')::bigint) l
   where l.id is not null

@@ -10,3 +10,6 @@
 --     redrive ──► retries         again, with new attempts; redrive_edited with another payload
 --     discard ──► recover         out of sight and back; sweep_discarded deletes them at last
 --     purge                       deletes them now
+--
+-- For core
+--   sweep_discarded

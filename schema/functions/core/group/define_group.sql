@@ -167,13 +167,6 @@ begin
   end if;
 end $$;
 
--- Waits until this transaction alone may move the group's cursor. Claims of a group run one after another under this
--- lock. A transaction that also locks the row of the group in posthorn.groups, or rows of its subscriptions, takes this
--- lock before: delete_group does, and two transactions that took them in turn would wait for each other.
-create or replace function posthorn.lock_group(group_id int)
-returns void language sql
-return pg_advisory_xact_lock(posthorn.lock_class('group'), group_id);
-
 create or replace function posthorn.pause_group(namespace text, group_name text)
 returns void language sql security definer
 set search_path = pg_catalog, pg_temp
@@ -193,7 +186,7 @@ begin
   perform posthorn.lock_group(g.id) where g.kind = 'webhooks'; -- first, as change_webhook does
   update posthorn.groups x set paused = false where x.id = g.id and x.paused;
   if found then
-    perform posthorn.resume_webhooks(g.id);
+    perform posthorn.group_resumed(g.id);
   end if;
 end $$;
 comment on function posthorn.resume_group(text, text) is 'admin: Lets a paused group claim again from its position.';
@@ -214,21 +207,8 @@ begin
   select count(*) into delete_group.retries from gone;
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
   select count(*) into delete_group.dead_letters from gone;
-  perform posthorn.delete_group(n.namespace, x.name)
-  from posthorn.projections p
-  join posthorn.groups x on x.id = p.group_id
-  join posthorn.namespaces n on n.id = x.namespace_id
-  where p.replaces = g.id;
-  delete from posthorn.projections where group_id = g.id;
-  delete from posthorn.relayed where group_id = g.id;
+  perform posthorn.group_ends(g);
   delete from posthorn.leads l where l.kind = g.kind and l.id = g.id;
-  delete from posthorn.relays where group_id = g.id;
-  delete from posthorn.webhook_groups where group_id = g.id;
-  delete from posthorn.archive_parts where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
-  delete from posthorn.archive_segments where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
-  delete from posthorn.archive_days where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
-  delete from posthorn.archive_streams where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
-  delete from posthorn.archives where group_no = g.id;
   delete from posthorn.subscriptions where group_no = g.id;
   delete from posthorn.filtered_groups where group_no = g.id;
   delete from posthorn.former_names where group_no = g.id;

@@ -1,4 +1,5 @@
--- Groups: cursors over the log, the batches that workers hold, and the events that failed.
+-- Groups: cursors over the log, the batches that workers hold, and the events that failed; what a group wants of the log:
+-- subscriptions, also while one is stopped, and conditions in SQL: which are allowed, and how they become functions.
 --
 -- Tables
 --   groups      a name and a policy: order, attempts, delays, batch size
@@ -8,6 +9,14 @@
 --   slot_places where the retries of each slot begin, in ordered groups
 --   stretches   the parts of the log that a group has read: a row for its start, and one for each seek
 --   group_status, oldest_transaction (views)
+--   subscriptions      a filter or a condition each; a group without any wants everything
+--   filtered_groups    groups that have, or had, subscriptions
+--   anchors            values under which filters are found: an event with none of them matches no filter
+--   matchers           the distinct conditions of each group
+--   stops, missed      the events that a stopped subscription has missed: stretches of the log, and single ones
+--   former_names       names that handlers and subscriptions had before
+--   conditions            each distinct condition once; those in SQL are compiled to functions
+--   condition_functions   functions of users that conditions may call: allow_condition_function
 --
 -- Flow: one claim, take_next, under the lock of the group
 --   1. claim_expired    a lease whose deadline has passed; after two silent workers it is split
@@ -19,9 +28,42 @@
 --
 --   settle ──► end_lease ──► the lease is deleted: done, with one delete for the whole batch
 --      └► settle_failures ──► retries, or dead_letters after the last attempt (bury)
+--   publish_to ──► retries   an event for one group, outside the log
+--   seek ──► group_moves, group_moved; delete_group ──► group_ends; resume_group ──► group_resumed   hooks, see the room base
 --   extend keeps a lease, release gives it back, settle_until ends a part of it, seek moves the cursor
+--
+-- Subscriptions and conditions
+--   subscribe ──► subscriptions ──► matchers, anchors       (triggers prepare_subscription, follow_subscription)
+--   a claim's window ──► filtered_events ──► match_events
+--        ├► match_filters        by anchors, then the whole filter
+--        └► run_matching         conditions, compiled
+--   an event for which a condition fails ──► misfits: bury_misfits makes it a dead letter
+--   stop_subscriptions ──► stops ──► catch_up               when it goes on: makes retries of the missed events
+--   former_names: a claim hands out the retries of an old name under the present one
+--   subscribe ──► condition_for ──► check_condition ──► not_allowed, is_allowed_type, is_allowed_function   the parse tree, node by node
+--                      └► compile ──► make_condition_function ──► give_to_condition_role
+--   A claim runs all conditions of a group in one statement. If that fails or takes too long,
+--   conditions_to_try and try_condition run them one by one, and stop_condition stops the subscriptions of a slow one.
+--
+-- Rights: nothing of a condition is parsed, planned or run with the owner's rights. The functions belong to
+-- posthorn_condition, a role that may read the subscriptions and nothing else.
 --
 -- (lease, attempt) fences every late answer: a lease that was handed out again has a higher attempt.
 --
 -- Locks are taken in one order: the row of a reader, the lock of the group (lock_group), its row in groups, rows of its
 -- subscriptions, then rows of leases and retries by their ids. delete_group takes them all.
+--
+-- For core
+--   dead_entries, entries_read, expire_subscriptions, group_named, is_turn_to_look_back, jsonb_or_null, look,
+--   look_again, match_events, names_of, next_chapter, sweep_former_names, sweep_slot_places, take_over_names
+--
+-- For rooms
+--   batch_of, bury, bury_misfits, chapter, check_filter, check_group_config, check_kind, check_patterns,
+--   claim_retries, configured, end_lease, event_stream, forget_missed, group_named, heads_of_slots, in_flight,
+--   is_quiet, keep_cursor, lease_ids, lease_rows, leases_of, look, make_quiet, match_events, matches_any,
+--   move_cursor, newest_cursor, next_chapter, next_window, put_subscription, raise_lease_lost, read_window,
+--   renew_subscriptions, retry_delay, settle_failures, slot_of, stop_subscriptions, take_left_behind, unread_ids,
+--   write_message
+--
+-- For faces
+--   batch_of, check_filter, check_kind, event_stream, group_named, matches_any, passes, texts_of

@@ -22,15 +22,13 @@ begin
   was := posthorn.newest_cursor(g.id);
   sight := posthorn.look(); -- before the first write
   perform posthorn.end_lead(g.kind, g.id);
-  if g.kind = 'relay' then
-    left_out := posthorn.unread_ids(was, g.namespace_id) + posthorn.held_ids(g.id);
-  end if;
+  left_out := posthorn.group_moves(g, was);
   -- Workers lose their leases; retries stay.
   delete from posthorn.leases l where l.id = any (array(select x.id from posthorn.leases_of(g.id) x));
   update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;
   perform posthorn.move_cursor(g, to_time, sight);
   perform posthorn.move_stops(g, was);
-  perform posthorn.restart_relay(g, left_out) where g.kind = 'relay';
+  perform posthorn.group_moved(g, left_out);
 end $$;
 comment on function posthorn.seek(text, text, timestamptz) is
   'admin: Moves a group to a time: it is handed every event published from then on. ''-infinity'' and ''infinity'' are the ends of the log.';

@@ -315,23 +315,6 @@ begin
     using errcode = 'PH001', hint = 'define_group returns the id of a group.';
 end $$;
 
--- Raises the error in the arguments of a claim, if there is one.
-create or replace function posthorn.check_claim(max_events int, lease_for interval, token uuid)
-returns void language plpgsql as $$
-begin
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'Posthorn cannot claim at isolation level %', current_setting('transaction_isolation')
-      using errcode = 'PH005', hint = 'Claim in a read committed transaction; publishing works at any level.';
-  elsif max_events is null or max_events not between 1 and 10000 then
-    raise exception 'max_events must be from 1 to 10000' using errcode = 'PH004';
-  elsif lease_for is null or lease_for not between '1 millisecond' and '1 day' then
-    raise exception 'lease_for must be from a millisecond to a day'
-      using errcode = 'PH004', hint = 'Take a short lease and extend it while you work.';
-  elsif token is null then
-    raise exception 'token is missing' using errcode = 'PH004', hint = 'Give a fresh uuid for each call.';
-  end if;
-end $$;
-
 -- Whether a claim of the group by its id may find events.
 create or replace function posthorn.is_unread(group_no int)
 returns boolean language plpgsql as $$
@@ -391,36 +374,3 @@ begin
     select from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), since, 0)));
 end $$;
 comment on function posthorn.has_work(posthorn.groups) is 'consumer: Whether a claim might find events; only reads.';
-
--- Whether transactions that base did not see may still hold ids from before it.
-create or replace function posthorn.may_be_late(c posthorn.cursors)
-returns boolean language sql immutable parallel safe
-return c.base_seq > 0
-  and (pg_snapshot_xmax(c.base) <> pg_snapshot_xmin(c.base)
-    or c.base_next is null
-    or pg_snapshot_xmax(c.base) < c.base_next);
-
--- Late events: visible in target and not in base, with ids that base had already passed. Their transactions were
--- running in base, or had an xid at or past its xmax and below next: a snapshot's xmax is "last completed + 1", so
--- running transactions beyond it exist and are not listed. Found by xid alone, hence + 0: by id it would be the whole
--- log, at every claim, while some transaction with an xid stays open.
-create or replace function posthorn.late_events(
-  namespace_id int, base pg_snapshot, base_seq bigint, base_next xid8, target pg_snapshot, since timestamptz, pos bigint
-) returns table (id bigint) language sql stable as $$
-  select e.id
-  from posthorn.events e
-  where late_events.pos < late_events.base_seq -- else nothing is read
-    and e.xid = any (array(select pg_snapshot_xip(late_events.base)))
-    and e.created_at >= late_events.since
-    and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos
-    and pg_visible_in_snapshot(e.xid, late_events.target)
-  union all
-  select e.id
-  from posthorn.events e
-  where late_events.pos < late_events.base_seq
-    and e.xid >= pg_snapshot_xmax(late_events.base)
-    and e.xid < coalesce(late_events.base_next, pg_snapshot_xmax(late_events.target))
-    and e.created_at >= late_events.since
-    and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos
-    and pg_visible_in_snapshot(e.xid, late_events.target)
-$$;

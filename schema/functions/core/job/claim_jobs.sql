@@ -50,7 +50,7 @@ begin
   if (posthorn.is_name(worker) and max_jobs between 1 and 10000
     and lease_for between '1 second' and '1 day') is not true
   then
-    _ := posthorn.check_claim(worker, max_jobs, lease_for); -- raises
+    _ := posthorn.check_job_claim(worker, max_jobs, lease_for); -- raises
   end if;
   _ := posthorn.check_numbers();
   labels := posthorn.job_tags(tags); -- as an argument of ready_tags, that function would not be inlined
@@ -99,7 +99,7 @@ begin
 end $$;
 
 -- Raises the error in the arguments of a claim of jobs, if there is one.
-create or replace function posthorn.check_claim(worker text, max_jobs int, lease_for interval)
+create or replace function posthorn.check_job_claim(worker text, max_jobs int, lease_for interval)
 returns void language plpgsql immutable as $$
 begin
   if posthorn.is_name(worker) is not true then

@@ -12,7 +12,7 @@ as $$
 declare
   at timestamptz := posthorn.now();
 begin
-  perform posthorn.check_claim(heartbeat_jobs.worker, 1, coalesce(heartbeat_jobs.lease_for, '5 minutes'));
+  perform posthorn.check_job_claim(heartbeat_jobs.worker, 1, coalesce(heartbeat_jobs.lease_for, '5 minutes'));
   if coalesce(cardinality(heartbeat_jobs.attempts), cardinality(heartbeat_jobs.jobs)) is distinct from cardinality(heartbeat_jobs.jobs) then
     raise exception 'jobs and attempts must have one length'
       using errcode = 'PH004', hint = 'Leave attempts out if you do not need them.';

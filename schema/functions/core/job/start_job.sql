@@ -32,7 +32,7 @@ declare
   at timestamptz := posthorn.now();
   until timestamptz;
 begin
-  perform posthorn.check_claim(heartbeat_job.worker, 1, coalesce(heartbeat_job.lease_for, '5 minutes'));
+  perform posthorn.check_job_claim(heartbeat_job.worker, 1, coalesce(heartbeat_job.lease_for, '5 minutes'));
   if heartbeat_job.progress is not null then
     perform posthorn.check_message('job', null, heartbeat_job.progress, '{}', null);
   end if;

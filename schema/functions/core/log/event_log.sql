@@ -35,6 +35,11 @@ end;
 comment on function posthorn.as_jsonb(json) is
   'consumer: A document as jsonb, with replacements where jsonb cannot hold it.';
 
+-- Whether a document contains another.
+create or replace function posthorn.document_contains(document json, wanted jsonb)
+returns boolean language sql immutable parallel safe
+return posthorn.as_jsonb(document) operator(pg_catalog.@>) wanted;
+
 -- The metadata fields "producer" and "scheduledTaskId" have columns of their own.
 create or replace view posthorn.event_log as
 select e.id as event_id, n.namespace, e.type as event_type, posthorn.as_jsonb(e.payload) as payload, e.created_at as emitted_at,

@@ -304,18 +304,7 @@ begin
         or exists (
           select from posthorn.missed m join %1$s e on e.namespace_id = g.namespace_id and e.id = m.event_id
           where m.subscription_id = x.subscription_id))
-    union all
-    select format('archive %%s has not written all of it', a.name)
-    from posthorn.archives a
-    where exists (
-        select from posthorn.archive_parts p
-        where p.archive_id = a.id and p.day >= $2 and p.day <= $3
-          and exists (select from %1$s e where e.namespace_id = a.namespace_id and e.id = any (p.ids)))
-      or exists (
-        select from posthorn.archive_segments s
-        where s.archive_id = a.id and s.written_at is null and s.day >= $2 and s.day <= $3
-          and exists (select from %1$s e where e.namespace_id = a.namespace_id and e.id = any (s.ids)))
     limit 1
-    $sql$, partition) into owed using top, days.first, days.last;
-  return owed;
+    $sql$, partition) into owed using top;
+  return coalesce(owed, posthorn.owed_above(partition, days.first, days.last));
 end $$;

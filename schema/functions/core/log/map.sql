@@ -7,15 +7,28 @@
 --   dedup_keys       keys that were published under lately
 --   push_triggers, table_changes (views)                   the tables whose changes are published
 --   partitions, partition_bounds, event_log (views)        looks at the log
---   config is in the room admin; ticks, snapshots with their times, are written by tend
+--   config is in the room base; ticks, snapshots with their times, are written by tend
 --
 -- Flow
 --   publish ──► events                 plain events: one insert
 --      └► publish_with_care            all others: delayed, deduplicated, with tags, to streams with a policy
 --   publish_many, publish_batch        many at once; publish_in_turn shares one commit among callers
---   publish_to ──► retries             for one group, outside the log
+--   sealed_streams is looked up by each of them: check_sealed refuses a payload in the clear; see the rooms base and seal
 --   read_log, read_events              after a cursor: in the order of transactions, so that no event is missed
 --   await_news                         sleeps until a transaction has ended that a reader may have to read
 --   maintain_events_table              makes partitions ahead, drops those that are past retention and owed to nobody
 --
 -- A cursor is a snapshot of Postgres: "seen are the transactions that had ended then". docs/log.md explains it.
+--
+-- For core
+--   advance, check_message, deliver_delayed, document_contains, event_envelope, events_of, has_arrived, late_events,
+--   maintain_events_table_if_due, may_be_late, merge_streams, reads_since, refuse_origin, refuse_reserved, rfc3339,
+--   stream_hash, stream_id
+--
+-- For rooms
+--   check_batch, check_message, create_partition, cursor_from, cursor_text, events_of, late_events,
+--   lock_stream_names, may_be_late, partition_end, partition_unit, publish_own, refuse_reserved, stream_id,
+--   stream_ids, with_origin
+--
+-- For faces
+--   document_contains

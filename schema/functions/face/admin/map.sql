@@ -1,18 +1,14 @@
--- Upkeep, processes, settings, and the rights of tokens and roles.
+-- The rights of tokens and roles, and what people did.
 --
 -- Tables
---   config                          settings; update the value
---   nodes, node_handlers            processes, and the handlers of each
 --   api_tokens                      tokens of the HTTP API, by hash
 --   audit                           actions of people
---   ticks                           snapshots with their times: for seek, and for finding the partitions to read
---   life_since, moves, cluster, log_origin  notice a crash, a restore, and a log that was moved
 --   migrations, schema_version      the version of this schema
---   node_status (view)
+--   stream_leases (view)
 --
 -- Flow
---   tend, four times a second from every process: tick, deliver_delayed, fire_schedules, promote_jobs, and once a minute sweep
---   register_node ──► touch_node_heartbeat ──► remove_node
---   notice_restore ──► move_numbers: ids that may have left the database are never given again
 --   create_token, grant_token, find_token ──► api_tokens
 --   roles.sql grants: the comment of a function begins with the roles that may execute it
+--
+-- For faces
+--   grant_role, sweep_audit

@@ -10,3 +10,6 @@
 --   group_rates                              the charts of a group
 --   outcomes ──► trace                       where an event stands in each group
 --   search_events, find_event, list_streams  looks at the log, bounded by the rows that they read
+--
+-- For faces
+--   sample

@@ -165,18 +165,6 @@ as $$
   cross join lateral generate_series(greatest(floor(x.lo), 0)::int, least(floor(x.hi), intervals_of.intervals - 1)::int) i
 $$;
 
--- The beginning of a chart of some intervals, the last of which is the one of a time. Refuses charts of more intervals
--- than a screen shows, or of times of which there are no samples.
-create or replace function posthorn.chart_since(upto timestamptz, period interval, intervals int)
-returns timestamptz language plpgsql immutable
-as $$
-begin
-  if (intervals between 1 and 120 and period between interval '1 minute' and interval '8 days') is not true then
-    raise exception 'a chart has 1 to 120 intervals, of 1 minute to 8 days together' using errcode = 'PH004';
-  end if;
-  return date_bin(period / intervals, upto, timestamptz '2000-01-01 00:00:00+00') - (intervals - 1) * (period / intervals);
-end $$;
-
 -- Events since the last sample are counted now.
 create or replace function posthorn.rates(namespace text, period interval default '1 hour', intervals int default 60)
 returns table (at timestamptz, seconds float8, published float8, handled float8, failed float8)

@@ -27,11 +27,6 @@ end;
 comment on function posthorn.find_event(text, bigint) is
   'consumer: One event by its id, from the log or from the delayed events, with deliver_at; no row if the namespace has none.';
 
--- Whether a document contains another.
-create or replace function posthorn.document_contains(document json, wanted jsonb)
-returns boolean language sql immutable parallel safe
-return posthorn.as_jsonb(document) operator(pg_catalog.@>) wanted;
-
 -- The events between two ids, from the newest or the oldest on. Inlined into the calling query.
 create or replace function posthorn.looked_at(
   namespace_id int, lo bigint, hi bigint, since timestamptz, upto timestamptz, newest_first boolean, howmany int

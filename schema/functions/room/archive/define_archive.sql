@@ -70,3 +70,13 @@ begin
       using errcode = 'PH004', hint = 'Settings are segment_bytes, segment_events and segment_age.';
   end if;
 end $$;
+
+-- Removes the archive of a group that ends; what was written stays.
+create or replace function posthorn.end_archive(group_id int)
+returns void language sql as $$
+  delete from posthorn.archive_parts where archive_id in (select a.id from posthorn.archives a where a.group_no = end_archive.group_id);
+  delete from posthorn.archive_segments where archive_id in (select a.id from posthorn.archives a where a.group_no = end_archive.group_id);
+  delete from posthorn.archive_days where archive_id in (select a.id from posthorn.archives a where a.group_no = end_archive.group_id);
+  delete from posthorn.archive_streams where archive_id in (select a.id from posthorn.archives a where a.group_no = end_archive.group_id);
+  delete from posthorn.archives a where a.group_no = end_archive.group_id
+$$;

@@ -12,3 +12,6 @@
 --   lease_archive_stream ──► unwritten_segment, segment_events ──► the object ──► finish_segment ──► finish_day
 --   begin_replay ──► replay_to_group or replay_to_stream ──► end_replay
 --   begin_restore ──► restore_events ──► end_restore       into an empty log
+--
+-- For faces
+--   end_archive

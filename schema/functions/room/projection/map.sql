@@ -10,3 +10,6 @@
 --   an error ──► fail_projection: the projection stands still, since a later event may need this one; try_now ends the wait
 --   rebuild_projection            begins again at the first event, if the log still has it
 --   begin_replacement ──► a second projection reads the log beside the first ──► finish_replacement swaps their positions
+--
+-- For faces
+--   end_projection

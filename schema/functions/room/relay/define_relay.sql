@@ -82,13 +82,23 @@ begin
   end if;
 end $$;
 
--- Notes where a relay begins that was moved. Events behind the new position count as not written. left_out are ids that
--- the relay was ahead of, or had in hand.
-create or replace function posthorn.restart_relay(g posthorn.groups, left_out int8multirange)
+-- The ids that a relay is ahead of, or has in hand.
+create or replace function posthorn.group_moves(g posthorn.groups, was posthorn.cursors)
+returns int8multirange language plpgsql as $$
+begin
+  return posthorn.unread_ids(was, g.namespace_id) + posthorn.held_ids(g.id) where g.kind = 'relay';
+end $$;
+
+-- Notes where a relay begins that was moved. Events behind the new position count as not written.
+create or replace function posthorn.group_moved(g posthorn.groups, left_out int8multirange)
 returns void language plpgsql as $$
 declare
-  c posthorn.cursors := posthorn.newest_cursor(g.id);
+  c posthorn.cursors;
 begin
+  if g.kind <> 'relay' then
+    return;
+  end if;
+  c := posthorn.newest_cursor(g.id);
   delete from posthorn.relayed x where x.group_id = g.id and x.first_id > c.base_seq;
   update posthorn.relayed x set last_id = c.base_seq where x.group_id = g.id and x.last_id > c.base_seq;
   perform posthorn.note_passed(c, left_out);
@@ -104,4 +114,11 @@ returns void language sql as $$
     + case when c.seek_from is null then '{}' else int8multirange(int8range(c.base_seq, (
         select greatest(t.seq, c.base_seq) from posthorn.ticks t where t.at > c.seek_from order by t.at, t.next limit 1), '[]')) end
   where r.group_id = c.group_id
+$$;
+
+-- Removes the relay of a group that ends.
+create or replace function posthorn.end_relay(group_id int)
+returns void language sql as $$
+  delete from posthorn.relayed r where r.group_id = end_relay.group_id;
+  delete from posthorn.relays r where r.group_id = end_relay.group_id
 $$;

@@ -69,27 +69,6 @@ returns text[] language sql immutable as $$
     else array(select case when t ^@ 'posthorn.' then 'imported.' || t else t end from unnest(types) with ordinality u (t, n) order by n) end
 $$;
 
--- Metadata that begin with the place where an event was published first. Readers recognise exactly this beginning, so
--- publishers may not write it (see refuse_origin). An event that the origin itself had imported keeps its first origin.
-create or replace function posthorn.with_origin(head text, id bigint, published timestamptz, metadata json)
-returns json
-language sql stable -- inlined into the insert, so without settings
-return case when metadata::text ^@ '{"posthorn_origin":' then metadata
-  else (head || id || ',"published_at":"' || posthorn.rfc3339(published) || '"}' || case
-    when metadata is null or metadata::text ~ '^\s*\{\s*\}\s*$' then '}'
-    when metadata::text ~ '^\s*\{' then ',' || substr(ltrim(metadata::text, E' \t\r\n'), 2)
-    else ',"metadata":' || metadata::text || '}' end)::json end;
-
--- Refuses metadata that begin like those of an imported event.
-create or replace function posthorn.refuse_origin(metadata json)
-returns void language plpgsql immutable as $$
-begin
-  if metadata::pg_catalog.text operator(pg_catalog.^@) '{"posthorn_origin":' then
-    raise exception 'metadata must not begin with posthorn_origin, which imports write'
-      using errcode = 'PH004', hint = 'Leave it out. To publish events of another log, import them: posthorn import URL.';
-  end if;
-end $$;
-
 -- Refuses a batch that does not begin at the positions of its import. Another process, or a call whose answer was lost,
 -- may have moved a stream.
 create or replace function posthorn.check_positions(import int, streams text[], positions text[])
@@ -265,4 +244,18 @@ begin
   using posthorn.import_streams s
   where s.import_id = import and s.stream = any (streams)
     and k.import_id = s.import_id and k.stream = s.stream and k.imported <= s.imported - 200000;
+end $$;
+
+-- Forgets the ids at the origin after a day.
+create or replace function posthorn.sweep_imported_ids()
+returns bigint language plpgsql as $$
+declare
+  today timestamptz := posthorn.now();
+  n bigint;
+begin
+  delete from posthorn.imported_ids k
+  where k.ctid = any (array(
+    select x.ctid from posthorn.imported_ids x where x.at <= today - interval '1 day' order by x.at limit 10000));
+  get diagnostics n = row_count;
+  return n;
 end $$;

@@ -13,3 +13,6 @@
 --        └► take_aside, settle_aside: single events that the broker refused
 --   lead_import ──► import_positions ──► the broker ──► import_events
 --   The process that leads each is in leads.
+--
+-- For faces
+--   end_relay, sweep_imported_ids, sweep_relayed

@@ -17,15 +17,6 @@ where exists (select from unnest(r.streams) p where posthorn.matches(p, s.name))
 comment on view posthorn.relay_leases is
   'For each stream and relay: the process that relays the stream, and the last event that was written.';
 
-create or replace view posthorn.stream_leases as
-select stream_name, role, owner_id, lease_until, checkpoint::text as checkpoint, updated_at, namespace, group_name
-from posthorn.relay_leases
-union all
-select stream_name, role, owner_id, lease_until, checkpoint::text, updated_at, namespace, group_name
-from posthorn.archiver_leases;
-comment on view posthorn.stream_leases is
-  'The processes that work on each stream, as publisher or archiver, and their deadlines.';
-
 create or replace view posthorn.relay_status as
 select n.namespace, g.name as relay, r.streams, t.paused,
   case when x.until > posthorn.now() then x.owner end as owner, case when x.until > posthorn.now() then x.until end as lead_until,

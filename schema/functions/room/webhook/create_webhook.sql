@@ -207,6 +207,32 @@ return webhook_id * 256::bigint + slot;
 comment on function posthorn.webhook_slot(int, bigint) is
   'admin: A slot of an ordered webhook among the slots of its group.';
 
+-- Removes the group of the webhooks of a namespace.
+create or replace function posthorn.end_webhooks(group_id int)
+returns void language sql as $$
+  delete from posthorn.webhook_groups w where w.group_id = end_webhooks.group_id
+$$;
+
+-- Removes the webhook of a subscription that was removed.
+create or replace function posthorn.subscription_removed(group_no int, name text)
+returns void language plpgsql as $$
+begin
+  delete from posthorn.webhooks w where w.group_id = subscription_removed.group_no and w.name = subscription_removed.name;
+  perform posthorn.note_webhook_change(subscription_removed.group_no);
+end $$;
+
+-- The slots of events for an ordered webhook.
+create or replace function posthorn.own_slots(group_no int, subscription text, batch posthorn.event[])
+returns table (event_id bigint, slot bigint) language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+    select e.id, posthorn.webhook_slot(w.id, posthorn.slot_of('key', 256, e.id, 0, e.key))
+    from posthorn.webhooks w cross join unnest(own_slots.batch) e
+    where w.group_id = own_slots.group_no and w.name = own_slots.subscription and w.ordering = 'key';
+end $$;
+
 -- Lets the process that leads the webhooks of a group read them again.
 create or replace function posthorn.note_webhook_change(group_id int)
 returns void language sql as $$

@@ -77,13 +77,13 @@ $$;
 
 -- Begins anew to count for how long webhooks fail, after a pause of their group. While their group was paused no
 -- request was made, so that time is none in which every request has failed.
-create or replace function posthorn.resume_webhooks(group_id int)
+create or replace function posthorn.group_resumed(group_id int)
 returns void language sql as $$
-  select posthorn.change_lead('webhooks', g.group_id) from posthorn.webhook_groups g where g.group_id = resume_webhooks.group_id;
+  select posthorn.change_lead('webhooks', g.group_id) from posthorn.webhook_groups g where g.group_id = group_resumed.group_id;
   update posthorn.webhooks w
   set generation = w.generation + 1, failing_since = case when w.failing_since is not null then posthorn.now() end
-  where w.group_id = resume_webhooks.group_id;
-  select posthorn.note_webhook_change(resume_webhooks.group_id)
+  where w.group_id = group_resumed.group_id;
+  select posthorn.note_webhook_change(group_resumed.group_id)
 $$;
 
 create or replace function posthorn.delete_webhook(namespace text, name text)

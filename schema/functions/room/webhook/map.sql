@@ -14,3 +14,6 @@
 --   an endpoint that fails for too long ──► disable_webhook; enable_webhook makes it catch up
 --   redeliver_webhook sends events again
 --   webhook_rates, webhook_bodies, list_webhook_attempts   the requests, the events in them, and the answers of the endpoint
+--
+-- For faces
+--   end_webhooks, maintain_webhook_attempts

@@ -16,3 +16,10 @@ return case thing
   when 'slot' then 1886350450          -- by hashtext of the group and the slot
   when 'fair turns' then 1886350451    -- by the namespace
 end;
+
+-- Waits until this transaction alone may move the group's cursor. Claims of a group run one after another under this
+-- lock. A transaction that also locks the row of the group in posthorn.groups, or rows of its subscriptions, takes this
+-- lock before: delete_group does, and two transactions that took them in turn would wait for each other.
+create or replace function posthorn.lock_group(group_id int)
+returns void language sql
+return pg_advisory_xact_lock(posthorn.lock_class('group'), group_id);

@@ -392,8 +392,7 @@ begin
       delete from posthorn.retries r where r.group_id = old.group_no and r.subscription = any (posthorn.names_of(old.group_no, old.name));
       delete from posthorn.former_names f where f.group_no = old.group_no and f.name = old.name;
     end if;
-    delete from posthorn.webhooks w where w.group_id = old.group_no and w.name = old.name;
-    perform posthorn.note_webhook_change(old.group_no);
+    perform posthorn.subscription_removed(old.group_no, old.name);
     return null;
   end if;
   if not same then

@@ -20,3 +20,9 @@
 -- take its lock exclusively (change_lead), and wait for transactions that hold it, shared. So a transaction that has
 -- passed hold commits under the lead, however late it is. Brokers and endpoints cannot be fenced: the process stops by
 -- itself before its deadline.
+--
+-- For core
+--   change_lead, end_lead
+--
+-- For rooms
+--   change_lead, end_lead, hold, lead, note, resign

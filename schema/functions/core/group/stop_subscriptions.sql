@@ -175,11 +175,9 @@ begin
     result := posthorn.match_events(s.group_no, batch, array[s.id]);
     result := posthorn.bury_misfits(l, batch, null, result.matches, result.misfits, result.troubles, array[s.id]);
     insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
-    select s.group_no, m.event_id, s.name, 0, posthorn.now(),
-      case when h.ordering = 'key' then posthorn.webhook_slot(h.id, posthorn.slot_of('key', 256, e.id, 0, e.key)) end
+    select s.group_no, m.event_id, s.name, 0, posthorn.now(), o.slot
     from unnest(result.matches) m
-    join unnest(batch) e on e.id = m.event_id
-    left join posthorn.webhooks h on h.group_id = s.group_no and h.name = s.name
+    left join posthorn.own_slots(s.group_no, s.name, batch) o on o.event_id = m.event_id
     on conflict do nothing;
     if result.troubles is not null then
       insert into posthorn.missed (subscription_id, event_id)

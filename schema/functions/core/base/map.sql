@@ -1,0 +1,28 @@
+-- The cellar: what every room uses. Settings, names and numbers, the life of the log, and the hooks.
+--
+-- Tables
+--   config                          settings; update the value
+--   life_since, moves, cluster, log_origin  notice a crash, a restore, and a log that was moved
+--
+-- Flow
+--   setting, check_config                          a setting; its values are checked when they are written
+--   check_numbers, notice_restore ──► move_numbers   ids that may have left the database are never given again
+--   verify_cluster ──► check_cluster               a log that was moved to another cluster is read by nobody
+--   read_upto, snapshot                            whether a cursor has passed an event; a snapshot of the present
+--   commit_relaxed, commit_firmly, commit_durably  whether a commit waits for the disk
+--   sealed_with, refuse_plaintext                  an event of a sealed stream may not be published in the clear
+--   hooks.sql                                      what core asks of rooms that it does not name
+--
+-- For core
+--   check_claim, check_cluster, check_length, check_name, check_numbers, commit_firmly, commit_relaxed, elements,
+--   ids_between, is_verified, keep_memory, last_move, lock_class, lock_group, move_numbers,
+--   move_numbers_after_a_crash, notice_restore, read_upto, reused_since, snapshot, to_interval, to_jsonb, to_time,
+--   verify_cluster, write_move
+--
+-- For rooms
+--   chart_since, check_claim, check_cluster, check_length, check_name, check_numbers, commit_durably, commit_firmly,
+--   commit_relaxed, is_verified, lock_class, lock_group, notice_restore, read_upto, refuse_plaintext, to_interval,
+--   to_jsonb, verify_cluster
+--
+-- For faces
+--   chart_since, check_cluster, check_length, check_name, ids_between, read_upto

@@ -1,0 +1,9 @@
+-- Nodes: running processes, and which events and jobs each can handle.
+--
+-- Tables
+--   nodes, node_handlers   processes, and the handlers of each
+--   node_status (view)
+--
+-- Flow
+--   register_node ──► touch_node_heartbeat ──► remove_node
+--   set_node_handlers ──► node_handlers

@@ -1,0 +1,9 @@
+-- Upkeep: what any process may do for the whole database.
+--
+-- Tables
+--   ticks   snapshots with their times: for seek, and for finding the partitions to read
+--
+-- Flow
+--   tend, four times a second from every process ──► tend_part, for each of upkeep_parts
+--      tick, deliver_delayed, promote_jobs, wake_jobs and others of core; tend_above does those of other rooms
+--      once a minute sweep, and sweep_above

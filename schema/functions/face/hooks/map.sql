@@ -1,0 +1,6 @@
+-- Hooks that several rooms answer. Each is declared in core/base/hooks.sql, which tells when core calls it.
+--
+-- Flow
+--   delete_group ──► group_ends                    the projection, relay, webhooks and archive of the group end
+--   tend ──► upkeep_parts, tend_above              parts of upkeep that are not of core
+--      └► sweep ──► sweep_above                    rows that have had their time

@@ -223,7 +223,7 @@ declare
   o posthorn.enqueued_jobs;
   due timestamptz;
   labels text[];
-  untouched boolean;
+  place record;
 begin
   select x.* into o from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = job_id and x.month = job_month;
   if not found then
@@ -231,65 +231,44 @@ begin
   end if;
   due := coalesce((select s.due_at from posthorn.retried_jobs s where s.job = o.id), o.run_at);
   labels := posthorn.ready_tags(o.tags);
-  untouched := (
-    select p.xmax = '0'::xid
-    from (
-      select r.xmax from posthorn.running_jobs r where r.job = o.id
-      union all
-      select b.xmax from posthorn.blocked_jobs b where b.job = o.id
-      union all
-      select w.xmax from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id
-      union all
-      select r.xmax from posthorn.ready_jobs r -- a transaction that takes the job locks the row of the first tag
-      where r.namespace_id = ns and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
-      union all
-      select r.xmax from posthorn.ready_jobs r where r.job = o.id and r.fair and r.tag = labels[1]
-      union all
-      select x.xmax from unnest(labels) t
-      cross join lateral ( -- see withdraw_job
-        select r.xmax from posthorn.parked_jobs r
-        where r.namespace_id = ns and r.tag = t and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair offset 0) x
-      union all
-      select r.xmax from posthorn.parked_jobs r where r.job = o.id and r.fair
-      union all
-      select f.xmax from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status <> 'COMPLETED') p
-    limit 1);
-  return case when untouched is false then posthorn.can_lock_place(o, due, labels) else untouched is true end;
+  select p.relation, p.at, p.xmax = '0'::xid as untouched into place
+  from (
+    select r.tableoid, r.ctid, r.xmax from posthorn.running_jobs r where r.job = o.id
+    union all
+    select b.tableoid, b.ctid, b.xmax from posthorn.blocked_jobs b where b.job = o.id
+    union all
+    select w.tableoid, w.ctid, w.xmax from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id
+    union all
+    select r.tableoid, r.ctid, r.xmax from posthorn.ready_jobs r -- a transaction that takes the job locks the row of the first tag
+    where r.namespace_id = ns and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
+    union all
+    select r.tableoid, r.ctid, r.xmax from posthorn.ready_jobs r where r.job = o.id and r.fair and r.tag = labels[1]
+    union all
+    select x.tableoid, x.ctid, x.xmax from unnest(labels) t
+    cross join lateral ( -- see withdraw_job
+      select r.tableoid, r.ctid, r.xmax from posthorn.parked_jobs r
+      where r.namespace_id = ns and r.tag = t and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair offset 0) x
+    union all
+    select r.tableoid, r.ctid, r.xmax from posthorn.parked_jobs r where r.job = o.id and r.fair
+    union all
+    select f.tableoid, f.ctid, f.xmax from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status <> 'COMPLETED'
+  ) p (relation, at, xmax)
+  limit 1;
+  return coalesce(place.untouched or posthorn.can_lock_row(place.relation, place.at), false);
 end $$;
 
--- Whether nobody has locked the row that says where a job is. The lock is given back at once, since the caller's
--- transaction may last.
-create or replace function posthorn.can_lock_place(o posthorn.enqueued_jobs, due timestamptz, labels text[])
+-- Whether nobody has locked a row. The lock is given back at once, since the caller's transaction may last.
+create or replace function posthorn.can_lock_row(relation regclass, at tid)
 returns boolean language plpgsql as $$
 declare
-  locked boolean;
+  locked bigint;
 begin
   begin
-    perform from posthorn.running_jobs r where r.job = o.id for key share skip locked;
-    locked := found;
-    perform from posthorn.blocked_jobs b where b.job = o.id for key share skip locked;
-    locked := locked or found;
-    perform from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id for key share skip locked;
-    locked := locked or found;
-    perform from posthorn.ready_jobs r
-    where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
-    for key share skip locked;
-    locked := locked or found;
-    perform from posthorn.ready_jobs r where r.job = o.id and r.fair and r.tag = labels[1] for key share skip locked;
-    locked := locked or found;
-    perform from unnest(labels) t
-    cross join lateral (
-      select from posthorn.parked_jobs r
-      where r.namespace_id = o.namespace_id and r.tag = t and r.rank = -o.priority and r.turn = due and r.job = o.id and not r.fair
-      for key share skip locked) x;
-    locked := locked or found;
-    perform from posthorn.parked_jobs r where r.job = o.id and r.fair for key share skip locked;
-    locked := locked or found;
-    perform from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status <> 'COMPLETED' for key share skip locked;
-    locked := locked or found;
+    execute format('select from %s where ctid = $1 for key share skip locked', relation) using at;
+    get diagnostics locked = row_count;
     raise exception using errcode = 'PH000', message = 'the locks are given back';
   exception when sqlstate 'PH000' then
-    return locked;
+    return locked = 1;
   end;
 end $$;
 

@@ -5,6 +5,8 @@
 --   events           the log itself, in partitions by time; rows are never changed or deleted
 --   delayed          events that are due later; tend publishes them
 --   dedup_keys       keys that were published under lately
+--   sealed_streams   the confidential streams by id, for the look that every publish takes; the room seal fills it
+--   held_back (view) delayed events in plain text of streams that have become confidential
 --   push_triggers, table_changes (views)                   the tables whose changes are published
 --   partitions, partition_bounds, event_log (views)        looks at the log
 --   config is in the room base; ticks, snapshots with their times, are written by tend

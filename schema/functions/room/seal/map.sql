@@ -2,12 +2,10 @@
 --
 -- Tables
 --   stream_policies   restricted: only tokens that name the stream; confidential: payloads are encrypted
---   sealed_streams    the confidential streams by id, for the look that every publish takes
 --   stream_keys       data keys, wrapped by a key that Postgres never sees
---   held_back (view)  delayed events in plain text of streams that have become confidential, in the room log
 --
 -- Flow
---   set_stream_policy ──► stream_policies, sealed_streams
+--   set_stream_policy ──► stream_policies, sealed_streams (of the room log)
 --   use_stream_key, add_stream_key ──► stream_keys; rotate_stream_key; shred_stream_keys destroys them, and with them all payloads
 --   check_sealed      the answer of this room when core is about to write a payload for a sealed stream
 --   hidden_things, check_seen    things that read a restricted stream do not exist for other callers

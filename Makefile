@@ -35,7 +35,7 @@ stress: ## runs each package's tests ROUNDS=30 times on a busy machine; continue
 
 mutants: ## breaks the code in small ways, one at a time, and prints those that no test notices; ONLY=settle, ARGS="-every 9"; before a release
 	@scripts/deps
-	@go run ./internal/mutants -only "$(ONLY)" $(ARGS)
+	@go run ./internal/test/mutants -only "$(ONLY)" $(ARGS)
 
 torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs, pipeline, failover or lossy-failover, each FOR=10m
 	@scripts/deps

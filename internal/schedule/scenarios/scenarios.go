@@ -1,5 +1,5 @@
 // Package scenarios has the scripts whose schedules are searched: tables, one file for each
-// part of Posthorn. A scenario is listed once a plausible bug, in internal/mutants, breaks it.
+// part of Posthorn. A scenario is listed once a plausible bug, in internal/test/mutants, breaks it.
 // They are a package, and not tests, since the tests, the search of a night and the mutants
 // use them.
 package scenarios

@@ -15,7 +15,7 @@ func TestMutantsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, problem := range checkAll("../..", all) {
+	for _, problem := range checkAll("../../..", all) {
 		t.Error(problem)
 	}
 }

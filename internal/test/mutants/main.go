@@ -2,10 +2,10 @@
 // change at a time, runs the tests that ought to fail, and prints the changes that none
 // of them notices: the survivors.
 //
-//	go run ./internal/mutants                 all mutants; continues an interrupted run
-//	go run ./internal/mutants -only settle    those whose name or file contains settle
-//	go run ./internal/mutants -every 9        a sample: the first of them, and each ninth after it
-//	go run ./internal/mutants -scenarios      those that name scenarios, without tests: takes seconds for each
+//	go run ./internal/test/mutants                 all mutants; continues an interrupted run
+//	go run ./internal/test/mutants -only settle    those whose name or file contains settle
+//	go run ./internal/test/mutants -every 9        a sample: the first of them, and each ninth after it
+//	go run ./internal/test/mutants -scenarios      those that name scenarios, without tests: takes seconds for each
 //
 // The mutants are listed in the text files of this directory:
 //

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,29 +89,32 @@ func write(root, dir, version string) error {
 	return nil
 }
 
-// filesOf are the files of the module in a checkout: those that git would commit, without other modules.
+// filesOf are the files of the module in a checkout, by their paths in it: without other modules, and without what builds
+// leave there..
 func filesOf(root string) (files []string, err error) {
-	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard")
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("the files of the module: %w", err)
-	}
-	all := strings.Fields(string(out))
-	var others []string
-	for _, name := range all {
-		if dir, isModule := strings.CutSuffix(name, "/go.mod"); isModule {
-			others = append(others, dir+"/")
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil || path == root:
+			return err
+		case entry.IsDir() && (isLeftOver(entry.Name()) || isModule(path)):
+			return filepath.SkipDir
+		case !entry.Type().IsRegular():
+			return nil
 		}
-	}
-	for _, name := range all {
-		info, err := os.Lstat(filepath.Join(root, name))
-		isOther := slices.ContainsFunc(others, func(dir string) bool { return strings.HasPrefix(name, dir) })
-		if err == nil && info.Mode().IsRegular() && !isOther { // a file that is gone is in the index still
-			files = append(files, name)
-		}
-	}
-	return files, nil
+		name, err := filepath.Rel(root, path)
+		files = append(files, filepath.ToSlash(name))
+		return err
+	})
+	return files, err
+}
+
+func isLeftOver(dir string) bool {
+	return strings.HasPrefix(dir, ".") || slices.Contains([]string{"bin", "dist", "node_modules"}, dir)
+}
+
+func isModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
 }
 
 func pack(w io.Writer, root, prefix string, files []string) error {

@@ -90,7 +90,7 @@ func write(root, dir, version string) error {
 }
 
 // filesOf are the files of the module in a checkout, by their paths in it: without other modules, and without what builds
-// leave there..
+// leave there. A copy of the checkout without git has the same files.
 func filesOf(root string) (files []string, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {

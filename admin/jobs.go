@@ -28,6 +28,8 @@ type JobStatus struct {
 	Description  string          `json:"description,omitempty"`
 	Tags         []string        `json:"tags"`
 	Status       string          `json:"status"` // see [JobPending]
+	State        string          `json:"state"`  // why it does not run: ready, later, retry, asleep, waiting for an event, behind other jobs, held back by a limit or paused; or running, completed, failed or cancelled
+	Why          string          `json:"why"`    // a sentence about the state
 	Payload      json.RawMessage `json:"payload"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Priority     int             `json:"priority"`
@@ -71,6 +73,7 @@ func (a *Admin) Job(ctx context.Context, id int64) (JobStatus, error) {
 // those of package op: the HTTP API, the command line and the page have the same filter.
 type JobFilter struct {
 	Status string   `query:"status" flag:"status" enum:"PENDING,PROCESSING,COMPLETED,FAILED,CANCELLED" doc:"Only jobs of this status"`
+	State  string   `query:"state" flag:"state" page:"-" enum:"ready,later,retry,asleep,waiting for an event,behind other jobs,held back by a limit,paused,running,completed,failed,cancelled" doc:"Only jobs in this state, which says why a job does not run"`
 	Tags   []string `query:"tags" flag:"tag" page:"tag" maxItems:"100" doc:"Only jobs that have any of these tags"`
 	// The page lists jobs by their numbers, and marks those that are stalled.
 	Stalled string `query:"stalled" flag:"stalled" page:"-" enum:"true,false" doc:"true: only jobs whose worker has sent no report and no heartbeat for 30 seconds; false: only others"`
@@ -82,19 +85,19 @@ type JobFilter struct {
 
 // selection has the arguments of SQL functions that select jobs.
 func (a *Admin) selection(f JobFilter) []any {
-	return []any{a.namespace, pg.Optional(strings.ToUpper(f.Status)), list(f.Tags), pg.Optional(f.Stalled)}
+	return []any{a.namespace, pg.Optional(strings.ToUpper(f.Status)), list(f.Tags), pg.Optional(f.Stalled), pg.Optional(strings.ToLower(f.State))}
 }
 
 // Jobs returns a page of jobs.
 func (a *Admin) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
 	return rows[JobStatus](ctx, a.db, "list jobs", `
-		select * from posthorn.list_jobs($1::text, $2::text, $3::text[], $4::text::boolean, $5::int, $6::bigint, $7::boolean)`,
+		select * from posthorn.list_jobs($1::text, $2::text, $3::text[], $4::text::boolean, $6::int, $7::bigint, $8::boolean, state => $5::text)`,
 		append(a.selection(f), cmp.Or(f.Limit, 20), f.Offset, f.NewestFirst)...)
 }
 
 // CountJobs returns the number of jobs that a filter selects, on all pages.
 func (a *Admin) CountJobs(ctx context.Context, f JobFilter) (int64, error) {
-	return pg.Value[int64](ctx, a.db, "count jobs", "select posthorn.count_jobs($1::text, $2::text, $3::text[], $4::text::boolean)", a.selection(f)...)
+	return pg.Value[int64](ctx, a.db, "count jobs", "select posthorn.count_jobs($1::text, $2::text, $3::text[], $4::text::boolean, $5::text)", a.selection(f)...)
 }
 
 // JobEntry is an entry of the log of a job: an action and the worker that did it.

@@ -10,8 +10,8 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// JobSearch selects jobs for people who look for some. It uses status, tags and limit of the
-// filter.
+// JobSearch selects jobs for people who look for some. It uses status, state, tags and limit of
+// the filter.
 type JobSearch struct {
 	JobFilter
 	Title   string          // part of the title, in any case
@@ -24,10 +24,11 @@ type JobSearch struct {
 // Narrow tells whether the search looks for more than status and tags, by which jobs are
 // changed.
 func (s JobSearch) Narrow() bool {
-	return s.Title != "" || s.Error != "" || len(s.Payload) > 0 || !s.From.IsZero() || !s.Before.IsZero()
+	return s.State != "" || s.Title != "" || s.Error != "" || len(s.Payload) > 0 || !s.From.IsZero() || !s.Before.IsZero()
 }
 
-// BrowseJobs is [Admin.SearchJobs] for a filter. Of that it uses status, tags and limit.
+// BrowseJobs is [Admin.SearchJobs] for a filter. Of that it uses status, state, tags and
+// limit.
 func (a *Admin) BrowseJobs(ctx context.Context, f JobFilter, before int64) (jobs []JobStatus, lookedTo int64, err error) {
 	return a.SearchJobs(ctx, JobSearch{JobFilter: f}, before)
 }
@@ -41,9 +42,9 @@ func (a *Admin) SearchJobs(ctx context.Context, s JobSearch, before int64) (jobs
 		LookedTo *int64 `db:"looked_to"`
 	}
 	page, err := rows[found](ctx, a.db, "browse jobs", `select * from posthorn.browse_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int,
-		title => $6::text, error => $7::text, payload => $8::jsonb, enqueued_from => $9::timestamptz, enqueued_before => $10::timestamptz)`,
+		title => $6::text, error => $7::text, payload => $8::jsonb, enqueued_from => $9::timestamptz, enqueued_before => $10::timestamptz, state => $11::text)`,
 		a.namespace, pg.Optional(s.Status), list(s.Tags), pg.Optional(before), cmp.Or(s.Limit, 20),
-		pg.Optional(s.Title), pg.Optional(s.Error), pg.Document(s.Payload), pg.Optional(s.From), pg.Optional(s.Before))
+		pg.Optional(s.Title), pg.Optional(s.Error), pg.Document(s.Payload), pg.Optional(s.From), pg.Optional(s.Before), pg.Optional(s.State))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -63,8 +64,8 @@ func (a *Admin) SearchJobs(ctx context.Context, s JobSearch, before int64) (jobs
 	return jobs, lookedTo, err
 }
 
-// JobCount is the number of jobs in a state: ready, later, held back, blocked by other jobs,
-// running, stalled, failed or cancelled. Jobs that wait for an event are awaiting, and later.
+// JobCount is the number of jobs in a state, see [JobStatus].State. Jobs that are stalled are
+// counted as running, too. Completed ones are not counted.
 type JobCount struct {
 	State string `json:"state"`
 	Jobs  int64  `json:"jobs"`
@@ -120,7 +121,7 @@ func (a *Admin) DeleteJobs(ctx context.Context, f JobFilter) (int64, error) {
 // steerAll does an action to all jobs of a status and tags, part by part. The audit log has
 // one entry for all parts.
 func (a *Admin) steerAll(ctx context.Context, e entry, f JobFilter, reason, jobsAfter string) (jobs int64, err error) {
-	if f.Stalled != "" || f.Limit != 0 || f.Offset != 0 {
+	if f.Stalled != "" || f.State != "" || f.Limit != 0 || f.Offset != 0 {
 		return 0, pg.Translate(e.verb(), pg.Invalid("jobs are selected by status and tags only", "Leave the other fields of the filter out."))
 	}
 	newest, _, err := a.BrowseJobs(ctx, JobFilter{Limit: 1}, 0)

@@ -81,6 +81,7 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 		}
 		output.Replayed = "true"
 	}
+	existing.State, existing.Why = "", "" // as in the answer to the first call
 	output.Status, output.Body = http.StatusOK, viewOfJob(existing)
 	return output, nil
 }

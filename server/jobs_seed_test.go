@@ -130,7 +130,7 @@ func TestJobAsTheSeedHasIt(t *testing.T) {
 
 	got := s.call(t, "GET", "/events/1?include_logs=true", nil)
 	got.want(t, 200)
-	likeSeed(t, "get_response", got.body)
+	likeSeed(t, "get_response", got.body, "state", "why")
 	var completed jobView
 	got.want(t, 200, &completed)
 	if !completed.UpdatedAt.After(completed.CreatedAt) || !completed.UpdatedAt.Equal(completed.Logs[1].CreatedAt) {

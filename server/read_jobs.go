@@ -34,6 +34,8 @@ type jobView struct {
 	Attempt      int             `json:"attempt,omitempty" doc:"The current attempt, while it is PROCESSING"`
 	LeaseUntil   *time.Time      `json:"lease_until,omitempty" doc:"The end of the lease, while it is PROCESSING"`
 	Stalled      bool            `json:"stalled,omitempty" doc:"Its worker has sent no report and no heartbeat for 30 seconds"`
+	State        string          `json:"state,omitempty" enum:"ready,later,retry,asleep,waiting for an event,behind other jobs,held back by a limit,paused,running,completed,failed,cancelled" doc:"Why it does not run, or how it ended"`
+	Why          string          `json:"why,omitempty" doc:"A sentence about the state, for people"`
 	Progress     json.RawMessage `json:"progress,omitempty"`
 	Result       json.RawMessage `json:"result,omitempty"`
 	ErrorMessage string          `json:"error_message,omitempty" doc:"The error of the last failed attempt"`
@@ -46,7 +48,7 @@ func viewOfJob(j admin.JobStatus) jobView {
 		ID: j.ID, Title: j.Title, Tags: joinTags(j.Tags), Status: j.Status, Payload: j.Payload,
 		RetryCount: j.RetryCount, MaxRetries: j.MaxRetries, NextRetryAt: utc(j.NextRetryAt),
 		CreatedAt: j.CreatedAt.UTC(), UpdatedAt: j.UpdatedAt.UTC(),
-		Priority: j.Priority, UniqueKey: j.UniqueKey, FairKey: j.FairKey, Weight: j.Weight, Stalled: j.Stalled, Progress: j.Progress, Result: j.Result,
+		Priority: j.Priority, UniqueKey: j.UniqueKey, FairKey: j.FairKey, Weight: j.Weight, Stalled: j.Stalled, State: j.State, Why: j.Why, Progress: j.Progress, Result: j.Result,
 		ErrorMessage: j.ErrorMessage, WaitsFor: j.WaitsFor,
 	}
 	if strings.HasPrefix(j.UniqueKey, idempotencyKeys) {
@@ -130,6 +132,8 @@ type listedJobView struct {
 	CreatedAt   time.Time  `json:"created_at"`
 	UpdatedAt   time.Time  `json:"updated_at"`
 	Stalled     bool       `json:"stalled,omitempty"`
+	State       string     `json:"state"`
+	Why         string     `json:"why"`
 }
 
 type listJobsOutput struct {
@@ -156,7 +160,7 @@ func (s *Server) listJobs(ctx context.Context, c caller, input *listJobsInput) (
 	for i, j := range jobs {
 		output.Body.Events[i] = listedJobView{
 			ID: j.ID, Title: j.Title, Status: j.Status, Tags: joinTags(j.Tags), RetryCount: j.RetryCount,
-			NextRetryAt: utc(j.NextRetryAt), CreatedAt: j.CreatedAt.UTC(), UpdatedAt: j.UpdatedAt.UTC(), Stalled: j.Stalled,
+			NextRetryAt: utc(j.NextRetryAt), CreatedAt: j.CreatedAt.UTC(), UpdatedAt: j.UpdatedAt.UTC(), Stalled: j.Stalled, State: j.State, Why: j.Why,
 		}
 	}
 	output.Body.Total, err = s.admin(c).CountJobs(ctx, filter)

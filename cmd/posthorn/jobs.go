@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -98,22 +97,16 @@ func watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, f admin.JobFi
 	}
 }
 
-var jobColumns = columns[admin.JobStatus]{"id|status|tags|attempt|due|worker|title", func(j admin.JobStatus) []any {
-	return []any{j.ID, jobState(j), strings.Join(j.Tags, ","), j.Attempt, jobDue(j), j.Worker, j.Title}
+var jobColumns = columns[admin.JobStatus]{"id|status|tags|attempt|due|worker|title|state|why", func(j admin.JobStatus) []any {
+	return []any{j.ID, jobStatus(j), strings.Join(j.Tags, ","), j.Attempt, jobDue(j), j.Worker, j.Title, j.State, j.Why}
 }}
 
-func jobState(j admin.JobStatus) string {
-	state := strings.ToLower(j.Status)
+func jobStatus(j admin.JobStatus) string {
+	status := strings.ToLower(j.Status)
 	if j.Stalled {
-		state += ", stalled"
+		status += ", stalled"
 	}
-	if len(j.WaitsFor) > 0 {
-		state += fmt.Sprintf(", after %d", j.WaitsFor[0])
-		if n := len(j.WaitsFor) - 1; n > 0 {
-			state += fmt.Sprintf(" and %d more", n)
-		}
-	}
-	return state
+	return status
 }
 
 // jobDue is the due time of a pending job.

@@ -48,7 +48,9 @@ func jobFields(field fields, d jobDetails) {
 	field("title", d.Title)
 	field("description", d.Description)
 	field("tags", strings.Join(d.Tags, ", "))
-	field("status", jobState(d.JobStatus))
+	field("status", jobStatus(d.JobStatus))
+	field("state", d.State)
+	field("why", d.Why)
 	for _, w := range d.Waits {
 		field("blocked", w.Why()) // empty ones are left out
 	}

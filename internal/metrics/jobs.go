@@ -8,7 +8,7 @@ const mostJobs = 10_000
 // ofJobs returns the numbers of jobs by state.
 func ofJobs(counts []admin.JobCount) Family {
 	f := Family{Metric: Metric{
-		Name: "posthorn_jobs", Help: "Jobs by state, counted up to 10,000: ready, later, held back by their tags, blocked by other jobs, awaiting an event, running, stalled, failed, cancelled.",
+		Name: "posthorn_jobs", Help: "Jobs by the state that says why a job does not run, counted up to 10,000; stalled ones are running, too.",
 		Kind: Gauge, Labels: []string{"state"},
 	}}
 	for _, c := range counts {

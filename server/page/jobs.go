@@ -51,6 +51,16 @@ func (p *Pages) steerJobs(o op.Any, advice string) {
 // jobStates are the choices of the filter.
 var jobStates = []string{admin.JobPending, admin.JobProcessing, admin.JobFailed, admin.JobCancelled, admin.JobCompleted}
 
+// stateChoices returns the states of jobs, as the filter of the list has them.
+func stateChoices() []string {
+	for _, f := range op.Fields(&admin.JobFilter{}) {
+		if f.Name == "state" {
+			return f.Enum
+		}
+	}
+	return nil
+}
+
 func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	before, err := r.optionalNumber("before")
 	if err != nil {
@@ -79,12 +89,13 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	return &View{Title: "Jobs", Data: struct {
 		Jobs   []admin.JobStatus
 		Counts []admin.JobCount
-		States []string
+		States []string // of the filter: statuses
+		Whys   []string // and states
 		Most   int64
 		Paging paging
 		Search further
 		Narrow bool // more is given than actions on all jobs of a filter can use
-	}{jobs, counts, jobStates, mostCounted, more, on, search.Narrow()}}, nil
+	}{jobs, counts, jobStates, stateChoices(), mostCounted, more, on, search.Narrow()}}, nil
 }
 
 // jobSearch reads the parameters of a search.
@@ -102,6 +113,7 @@ func jobSearch(r *Request) (s admin.JobSearch, err error) {
 		return s, err
 	}
 	s.Before, err = r.Time("enqueued_before")
+	s.State = r.Value("state")
 	s.Limit = pageLength + 1
 	return s, err
 }

@@ -37,9 +37,14 @@ export interface DeadLetter {
 
 export type JobStatus = 'PENDING' | 'PROCESSING' | 'COMPLETED' | 'FAILED' | 'CANCELLED'
 
+/** Why a job does not run, or that it runs, or how it ended. */
+export type JobStateName = 'ready' | 'later' | 'retry' | 'asleep' | 'waiting for an event' | 'behind other jobs' | 'held back by a limit' | 'paused'
+  | 'running' | 'completed' | 'failed' | 'cancelled'
+
 /** Selects jobs. Without a field it selects the oldest 20. */
 export interface JobFilter {
   status?: JobStatus
+  state?: JobStateName
   /** Jobs that have one of these tags. */
   tags?: string[]
   newestFirst?: boolean
@@ -52,6 +57,9 @@ export interface JobState {
   id: bigint
   title: string
   status: JobStatus
+  state: JobStateName
+  /** A sentence about the state. */
+  why: string
   attempt: number
   /** As JSON; undefined if there is none. */
   progressText: string | undefined
@@ -105,9 +113,9 @@ export class Admin {
   }
 
   async jobs(filter: JobFilter = {}): Promise<JobState[]> {
-    const { status, tags, limit, offset, newestFirst } = filter
-    const rows = await this.database.call('list_jobs(text, text, text[], boolean, int, bigint, boolean)',
-      [this.namespace, status, tags ?? [], null, limit ?? 20, offset ?? 0, newestFirst ?? false], undefined, jobColumns)
+    const { status, state, tags, limit, offset, newestFirst } = filter
+    const rows = await this.database.call('list_jobs(text, text, text[], boolean, int, bigint, boolean, text)',
+      [this.namespace, status, tags ?? [], null, limit ?? 20, offset ?? 0, newestFirst ?? false, state], undefined, jobColumns)
     return rows.map(jobOf)
   }
 
@@ -122,11 +130,11 @@ export class Admin {
   }
 }
 
-const jobColumns = 'id, title, status, attempt, progress, result, error_message'
+const jobColumns = 'id, title, status, state, why, attempt, progress, result, error_message'
 
-function jobOf([id, title, status, attempt, progress, result, error]: Row): JobState {
+function jobOf([id, title, status, state, why, attempt, progress, result, error]: Row): JobState {
   return {
-    id: BigInt(id!), title: title!, status: status as JobStatus, attempt: Number(attempt), progressText: progress ?? undefined,
+    id: BigInt(id!), title: title!, status: status as JobStatus, state: state as JobStateName, why: why!, attempt: Number(attempt), progressText: progress ?? undefined,
     resultText: result ?? undefined, errorMessage: error ?? undefined,
   }
 }

@@ -10,14 +10,17 @@ create or replace function posthorn.browse_jobs(
   error text default null,
   payload jsonb default null,         -- contained in the payload
   enqueued_from timestamptz default null,
-  enqueued_before timestamptz default null
+  enqueued_before timestamptz default null,
+  state text default null
 ) returns table (job bigint, looked_to bigint) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
 declare
-  ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status, browse_jobs.tags);
+  ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status, browse_jobs.tags, browse_jobs.state);
+  wanted text := coalesce(browse_jobs.status, posthorn.status_of(browse_jobs.state));
+  why_it_waits text := case when posthorn.status_of(browse_jobs.state) = 'PENDING' then browse_jobs.state end;
   most int := 5000;
   narrow boolean := num_nonnulls(title, error, payload, enqueued_from, enqueued_before) > 0;
   seen bigint[];
@@ -25,10 +28,12 @@ begin
   if (browse_jobs.max_jobs between 1 and 1000) is not true then
     raise exception 'max_jobs must be 1 to 1000' using errcode = 'PH004';
   end if;
-  if not narrow and coalesce(browse_jobs.tags, '{}') = '{}' and coalesce(browse_jobs.status, 'FAILED') not in ('PENDING', 'COMPLETED') then
+  if wanted <> posthorn.status_of(browse_jobs.state) then
+    return;
+  elsif not narrow and coalesce(browse_jobs.tags, '{}') = '{}' and coalesce(wanted, 'FAILED') not in ('PENDING', 'COMPLETED') then
     most := browse_jobs.max_jobs; -- each candidate is one
   end if;
-  seen := posthorn.recent_jobs(ns, browse_jobs.status, coalesce(browse_jobs.before, 9223372036854775807), most);
+  seen := posthorn.recent_jobs(ns, wanted, coalesce(browse_jobs.before, 9223372036854775807), most);
   browse_jobs.looked_to := case when cardinality(seen) = most then seen[most] end;
   if (select x.created_at < browse_jobs.enqueued_from - interval '1 day' from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = looked_to limit 1) then
     browse_jobs.looked_to := null; -- those before it are older still
@@ -40,7 +45,7 @@ begin
     cross join lateral (
       select x.month, x.tags, x.title, x.payload, x.created_at from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = s.id limit 1) o
     where (coalesce(browse_jobs.tags, '{}') = '{}' or o.tags && browse_jobs.tags)
-      and case browse_jobs.status
+      and case wanted
         when 'PENDING' then (select r.job from posthorn.running_jobs r where r.job = s.id limit 1) is null
           and (select f.job from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) is null
         when 'COMPLETED' then (select f.status from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) = 'COMPLETED'
@@ -51,12 +56,13 @@ begin
         and (browse_jobs.payload is null or posthorn.document_contains(o.payload, browse_jobs.payload))
         and (browse_jobs.error is null or strpos(lower((
           select f.error_message from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1)), lower(browse_jobs.error)) > 0))
+      and (why_it_waits is null or posthorn.has_state(ns, s.id, why_it_waits))
     order by s.nth limit browse_jobs.max_jobs;
   if not found and browse_jobs.looked_to is not null then
     return next;
   end if;
 end $$;
-comment on function posthorn.browse_jobs(text, text, text[], bigint, int, text, text, jsonb, timestamptz, timestamptz) is
+comment on function posthorn.browse_jobs(text, text, text[], bigint, int, text, text, jsonb, timestamptz, timestamptz, text) is
   'consumer: Jobs of a filter below a number, newest first. An error is that of a job that has failed for good or was cancelled. looked_to: rows below this number were not looked at; null: there are none.';
 
 -- FAILED, CANCELLED and PROCESSING have an index or are few. So are pending jobs, mostly; otherwise the jobs of all
@@ -116,32 +122,6 @@ as $$
 $$;
 comment on function posthorn.count_pending_jobs(int, int) is
   'consumer: How many jobs wait for a worker, for their time, for their tags and for other jobs, each counted up to a number.';
-
-create or replace function posthorn.job_counts(namespace text, most int default 10000)
-returns table (state text, jobs bigint) language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
-as $$
-declare
-  ns int := posthorn.namespace_id(job_counts.namespace);
-begin
-  return query select c.state, c.jobs from posthorn.count_pending_jobs(ns, job_counts.most) c;
-  return query
-    select 'awaiting', count(*) from (select from posthorn.job_awaits a where a.namespace_id = ns limit job_counts.most) a;
-  return query
-    select s.state, s.jobs
-    from (
-      select count(*) filter (where x.seen_at >= posthorn.now() - interval '30 seconds') as running, count(*) as running_or_stalled
-      from (select r.seen_at from posthorn.running_jobs r where r.namespace_id = ns limit job_counts.most) x) c
-    cross join lateral (values ('running', c.running), ('stalled', c.running_or_stalled - c.running)) s (state, jobs);
-  return query
-    select lower(s.status), (select count(*) from (
-      select from posthorn.finished_jobs f
-      where f.namespace_id = ns and f.status <> 'COMPLETED' and f.status = s.status limit job_counts.most) f)
-    from (values ('FAILED'), ('CANCELLED')) s (status);
-end $$;
-comment on function posthorn.job_counts(text, int) is
-  'consumer: How many jobs are ready, later, held back, blocked by other jobs, awaiting an event (and later, too), running, stalled, failed and cancelled, each counted up to a number.';
 
 create or replace function posthorn.steer_jobs(
   namespace text,

@@ -11,14 +11,15 @@ select o.id, n.namespace, o.title, o.description, o.tags,
   o.namespace_id, o.fair_key, case when o.fair_key is not null then coalesce(o.weight, 1) end as weight,
   case when f.job is null and r.job is null then
     (select array_agg(w.before) from (select a.before from posthorn.awaited_jobs a where a.job = o.id order by a.job, a.before limit 100) w)
-  end as waits_for
+  end as waits_for,
+  (posthorn.explain_job(o, r, s, f)).state, (posthorn.explain_job(o, r, s, f)).why
 from posthorn.namespaces n
 join posthorn.enqueued_jobs o on o.namespace_id = n.id
 left join posthorn.running_jobs r on r.job = o.id
 left join posthorn.retried_jobs s on s.job = o.id
 left join posthorn.finished_jobs f on f.job = o.id and f.month = o.month;
 comment on view posthorn.jobs is
-  'Every job and its status, finished or not. waits_for has the jobs that must be COMPLETED before it, up to 100; job_waits has all.';
+  'Every job and its status, finished or not. state and why say why it does not run. waits_for has the jobs that must be COMPLETED before it, up to 100; job_waits has all.';
 
 -- All jobs, and the completed ones, are read in order by index. There are few of the others, so all of those are looked
 -- at. The rows are read only for the page.
@@ -29,35 +30,45 @@ create or replace function posthorn.list_jobs(
   stalled boolean default null,
   max_jobs int default 20,
   skip bigint default 0,
-  newest_first boolean default false
+  newest_first boolean default false,
+  state text default null
 ) returns setof posthorn.jobs language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
-  ns int := posthorn.check_job_filter(list_jobs.namespace, list_jobs.status, list_jobs.tags);
+  ns int := posthorn.check_job_filter(list_jobs.namespace, list_jobs.status, list_jobs.tags, list_jobs.state);
+  wanted text := coalesce(list_jobs.status, posthorn.status_of(list_jobs.state));
   page bigint[];
 begin
   if (list_jobs.max_jobs between 1 and 10000) is not true or (list_jobs.skip between 0 and 1000000000) is not true then
     raise exception 'max_jobs must be 1 to 10000, and skip 0 to 1000000000' using errcode = 'PH004';
-  end if;
-  if (coalesce(list_jobs.status, 'COMPLETED') <> 'COMPLETED' or list_jobs.stalled) is true then
+  elsif wanted <> posthorn.status_of(list_jobs.state) then
+    return;
+  elsif posthorn.status_of(list_jobs.state) = 'PENDING' then -- a state is looked up job by job, until the page is full
     page := array(
-      select j.id from posthorn.few_jobs(ns, list_jobs.status, list_jobs.tags, list_jobs.stalled) j
+      select j.id from (
+        select x.id from posthorn.few_jobs(ns, wanted, list_jobs.tags, list_jobs.stalled, list_jobs.state) x
+        order by case when list_jobs.newest_first then -x.id else x.id end offset 0) j
+      where posthorn.has_state(ns, j.id, list_jobs.state)
+      limit list_jobs.max_jobs offset list_jobs.skip);
+  elsif (coalesce(wanted, 'COMPLETED') <> 'COMPLETED' or list_jobs.stalled) is true then
+    page := array(
+      select j.id from posthorn.few_jobs(ns, wanted, list_jobs.tags, list_jobs.stalled) j
       order by case when list_jobs.newest_first then -j.id else j.id end
       limit list_jobs.max_jobs offset list_jobs.skip);
   elsif list_jobs.newest_first then
     page := array(
-      select j.id from posthorn.listed_jobs(ns, list_jobs.status, list_jobs.tags, list_jobs.stalled) j
+      select j.id from posthorn.listed_jobs(ns, wanted, list_jobs.tags, list_jobs.stalled) j
       order by j.id desc limit list_jobs.max_jobs offset list_jobs.skip);
   else
     page := array(
-      select j.id from posthorn.listed_jobs(ns, list_jobs.status, list_jobs.tags, list_jobs.stalled) j
+      select j.id from posthorn.listed_jobs(ns, wanted, list_jobs.tags, list_jobs.stalled) j
       order by j.id limit list_jobs.max_jobs offset list_jobs.skip);
   end if;
   return query select * from posthorn.get_jobs(list_jobs.namespace, page);
 end $$;
-comment on function posthorn.list_jobs(text, text, text[], boolean, int, bigint, boolean) is
+comment on function posthorn.list_jobs(text, text, text[], boolean, int, bigint, boolean, text) is
   'consumer: One page of a namespace''s jobs with any of some tags, oldest or newest first.';
 
 create or replace function posthorn.get_jobs(namespace text, jobs bigint[])
@@ -75,18 +86,23 @@ $$;
 comment on function posthorn.get_jobs(text, bigint[]) is
   'consumer: Jobs of a namespace by their ids, in the order of the ids; those that do not exist are left out.';
 
--- The jobs of a status that few jobs have, or that are stalled.
-create or replace function posthorn.few_jobs(namespace_id int, status text, tags text[], stalled boolean)
+-- The jobs of a status that few jobs have, or that are stalled. With a state, those that may have it: the others stand in
+-- other tables.
+create or replace function posthorn.few_jobs(namespace_id int, status text, tags text[], stalled boolean, state text default null)
 returns table (id bigint) language sql stable
 begin atomic
   select j.id from (
     select r.job, r.month from posthorn.ready_jobs r where r.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
+      and coalesce(few_jobs.state, 'ready') in ('ready', 'paused', 'held back by a limit')
     union
     select w.job, w.month from posthorn.waiting_jobs w where w.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
+      and coalesce(few_jobs.state, 'later') <> 'behind other jobs'
     union
     select p.job, p.month from posthorn.parked_jobs p where p.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
+      and coalesce(few_jobs.state, 'ready') in ('ready', 'paused', 'held back by a limit')
     union
     select b.job, b.month from posthorn.blocked_jobs b where b.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
+      and coalesce(few_jobs.state, 'behind other jobs') = 'behind other jobs'
   ) j (id, month)
   where few_jobs.stalled is not true and (coalesce(few_jobs.tags, '{}') = '{}' or exists (
     select from posthorn.enqueued_jobs o
@@ -120,34 +136,45 @@ begin atomic
       select from posthorn.running_jobs r where r.job = o.id and r.seen_at < posthorn.now() - interval '30 seconds'));
 end;
 
--- The id of the namespace; an error if the status does not exist, or if there are too many tags.
-create or replace function posthorn.check_job_filter(namespace text, status text, tags text[])
+-- The id of the namespace; an error if the status or the state does not exist, or if there are too many tags.
+create or replace function posthorn.check_job_filter(namespace text, status text, tags text[], state text default null)
 returns int language plpgsql stable as $$
 begin
   perform posthorn.check_length('"tags"', cardinality(tags), 100);
   if status <> all (array['PENDING', 'PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']) then
     raise exception 'there is no status %', left(status, 60)
       using errcode = 'PH004', hint = 'It is PENDING, PROCESSING, COMPLETED, FAILED or CANCELLED.';
+  elsif state <> all (posthorn.job_states()) then
+    raise exception 'there is no state %', left(state, 60)
+      using errcode = 'PH004', hint = format('It is one of: %s.', array_to_string(posthorn.job_states(), ', '));
   end if;
   return posthorn.namespace_id(namespace);
 end $$;
 
 create or replace function posthorn.count_jobs(
-  namespace text, status text default null, tags text[] default '{}', stalled boolean default null
+  namespace text, status text default null, tags text[] default '{}', stalled boolean default null, state text default null
 ) returns bigint language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  ns int := posthorn.check_job_filter(count_jobs.namespace, count_jobs.status, count_jobs.tags);
+  ns int := posthorn.check_job_filter(count_jobs.namespace, count_jobs.status, count_jobs.tags, count_jobs.state);
+  wanted text := coalesce(count_jobs.status, posthorn.status_of(count_jobs.state));
 begin
-  if (coalesce(count_jobs.status, 'COMPLETED') <> 'COMPLETED' or count_jobs.stalled) is true then
-    return (select count(*) from posthorn.few_jobs(ns, count_jobs.status, count_jobs.tags, count_jobs.stalled));
+  if wanted <> posthorn.status_of(count_jobs.state) then
+    return 0;
+  elsif posthorn.status_of(count_jobs.state) = 'PENDING' then -- a state is looked up job by job
+    return (
+      select count(*)
+      from (select x.id from posthorn.few_jobs(ns, wanted, count_jobs.tags, count_jobs.stalled, count_jobs.state) x limit 10000) j
+      where posthorn.has_state(ns, j.id, count_jobs.state));
+  elsif (coalesce(wanted, 'COMPLETED') <> 'COMPLETED' or count_jobs.stalled) is true then
+    return (select count(*) from posthorn.few_jobs(ns, wanted, count_jobs.tags, count_jobs.stalled));
   end if;
   return (
-    select count(*) from posthorn.listed_jobs(ns, count_jobs.status, count_jobs.tags, count_jobs.stalled));
+    select count(*) from posthorn.listed_jobs(ns, wanted, count_jobs.tags, count_jobs.stalled));
 end $$;
-comment on function posthorn.count_jobs(text, text, text[], boolean) is
-  'consumer: The number of jobs that a filter of list_jobs means.';
+comment on function posthorn.count_jobs(text, text, text[], boolean, text) is
+  'consumer: The number of jobs that a filter of list_jobs means. Of a state that says why a job waits, 10,000 jobs are looked at that may have it.';
 
 create or replace function posthorn.get_job(job bigint, namespace text default null)
 returns setof posthorn.jobs language plpgsql stable security definer

@@ -1,0 +1,171 @@
+-- The state of a job says why it does not run. A status has several: a job that is PENDING is ready, later, retry, asleep,
+-- waiting for an event, behind other jobs, held back by a limit, or paused.
+
+create or replace function posthorn.job_states()
+returns text[] language sql immutable parallel safe
+return array['ready', 'later', 'retry', 'asleep', 'waiting for an event', 'behind other jobs', 'held back by a limit', 'paused',
+  'running', 'completed', 'failed', 'cancelled'];
+
+-- The status of the jobs that have a state.
+create or replace function posthorn.status_of(state text)
+returns text language sql immutable parallel safe
+return case
+  when state = 'running' then 'PROCESSING'
+  when state in ('completed', 'failed', 'cancelled') then upper(state)
+  when state = any (posthorn.job_states()) then 'PENDING'
+end;
+
+create or replace function posthorn.has_state(ns int, job_id bigint, state text)
+returns boolean language plpgsql stable as $$
+begin
+  return (select x.state from posthorn.jobs x where x.namespace_id = ns and x.id = job_id limit 1) = has_state.state;
+end $$;
+
+-- The state of a job, and a sentence about it for people. The times in the sentence are those until or since now.
+create or replace function posthorn.explain_job(
+  o posthorn.enqueued_jobs, r posthorn.running_jobs, s posthorn.retried_jobs, f posthorn.finished_jobs, out state text, out why text
+) language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  at constant timestamptz := posthorn.now();
+begin
+  if f.job is not null then
+    state := lower(f.status);
+    why := posthorn.explain_end(f, at);
+  elsif r.job is not null then
+    state := 'running';
+    why := posthorn.explain_run(r, o.max_retries, s.retry_count, at);
+  elsif exists (select from posthorn.blocked_jobs b where b.job = o.id) then
+    state := 'behind other jobs';
+    why := posthorn.explain_order(o.id);
+  elsif coalesce(s.due_at, o.run_at) > at then
+    state := posthorn.delay_state(o.id, o.month, at);
+    why := posthorn.explain_delay(o, s, state, at);
+  else
+    select x.state, x.why into state, why from posthorn.explain_limit(o.namespace_id, o.tags, at) x;
+    if state is null then
+      state := 'ready';
+      why := concat_ws(', ', posthorn.explain_retry(s.retry_count, o.max_retries),
+        'has waited for a worker for ' || posthorn.in_words(at - coalesce(s.due_at, o.run_at)));
+    end if;
+  end if;
+end $$;
+comment on function posthorn.explain_job(posthorn.enqueued_jobs, posthorn.running_jobs, posthorn.retried_jobs, posthorn.finished_jobs) is
+  'consumer: The state of a job, and a sentence that says why it does not run. The view jobs has both.';
+
+-- The first line of an error, cut to what a list can show.
+create or replace function posthorn.headline(error text)
+returns text language sql immutable parallel safe
+return left(split_part(btrim(error, e' \n\r\t'), e'\n', 1), 200);
+
+-- "retry 2 of 3" for the attempt after the second failure, if the fourth would be the last; null before the first.
+create or replace function posthorn.explain_retry(failures int, max_retries int)
+returns text language sql immutable parallel safe
+return case when failures > 0 then format('retry %s of %s', failures, greatest(failures, max_retries - 1)) end;
+
+create or replace function posthorn.explain_end(f posthorn.finished_jobs, at timestamptz)
+returns text language sql stable
+return case f.status
+  when 'COMPLETED' then posthorn.in_words(at - f.finished_at) || ' ago' || case when f.attempt > 1 then ', in attempt ' || f.attempt else '' end
+  when 'FAILED' then case when f.retry_count > 0 then 'after ' || posthorn.counted(f.retry_count, 'failure') || ', ' else '' end
+    || posthorn.in_words(at - f.finished_at) || ' ago'
+  else posthorn.in_words(at - f.finished_at) || ' ago' end
+  || coalesce(': ' || nullif(posthorn.headline(f.error_message), ''), '');
+
+create or replace function posthorn.explain_run(r posthorn.running_jobs, max_retries int, failures int, at timestamptz)
+returns text language sql stable
+return concat_ws(', ', posthorn.explain_retry(failures, max_retries),
+  case when r.seen_at < at - interval '30 seconds'
+    then format('%s has sent no sign for %s', r.worker, posthorn.in_words(at - r.seen_at))
+    else format('%s has had it for %s', r.worker, posthorn.in_words(at - r.picked_at)) end);
+
+-- One that will not be completed by itself comes first.
+create or replace function posthorn.explain_order(job_id bigint)
+returns text language plpgsql stable as $$
+declare
+  before posthorn.awaited_jobs[];
+  stuck record;
+begin
+  before := array(
+    select a from posthorn.awaited_jobs a where a.job = job_id order by a.job, a.before limit 100);
+  select b.before, f.status into stuck
+  from unnest(before) b
+  cross join lateral (
+    select x.status from posthorn.finished_jobs x where x.job = b.before and x.month = b.before_month and x.status in ('FAILED', 'CANCELLED') limit 1) f
+  order by b.before limit 1;
+  return format('behind %s', posthorn.counted(cardinality(before), 'job', 100))
+    || coalesce(format('; job %s is %s', stuck.before, stuck.status), '');
+end $$;
+
+-- Of a job that is due later.
+create or replace function posthorn.delay_state(job_id bigint, month date, at timestamptz)
+returns text language plpgsql stable as $$
+declare
+  last_action text;
+begin
+  if not exists (select from posthorn.retried_jobs s where s.job = job_id) then
+    return 'later';
+  elsif exists (select from posthorn.job_awaits w where w.job = job_id) then
+    return 'waiting for an event';
+  end if;
+  last_action := (posthorn.last_delay(job_id)).action;
+  return case
+    when last_action = 'FAILED' then 'retry'
+    when last_action = 'SNOOZED' and exists (
+      select from posthorn.saved_steps x where x.job = job_id and x.month = delay_state.month and x.wakes_at > at and x.event_type is null)
+      then 'asleep'
+    else 'later' end;
+end $$;
+
+-- The last entry in the log of a job that says when it runs again.
+create or replace function posthorn.last_delay(job_id bigint)
+returns posthorn.job_log_entries language sql stable as $$
+  select l.* from posthorn.job_log_entries l
+  where l.event_id = job_id and l.action in ('FAILED', 'SNOOZED', 'CHANGED') order by l.event_id desc, l.id desc limit 1
+$$;
+
+create or replace function posthorn.explain_delay(
+  o posthorn.enqueued_jobs, s posthorn.retried_jobs, state text, at timestamptz
+) returns text language plpgsql stable as $$
+declare
+  last constant posthorn.job_log_entries := posthorn.last_delay(o.id);
+  period constant text := posthorn.in_words(coalesce(s.due_at, o.run_at) - at);
+begin
+  return case
+    when state = 'waiting for an event' then format('waits for %s, for up to %s', -- not its key: all who see the job read it
+      (select w.event_type from posthorn.job_awaits w where w.job = o.id order by w.job, w.name limit 1), period)
+    when state = 'retry' then format('%s in %s', posthorn.explain_retry(s.retry_count, o.max_retries), period)
+      || coalesce(': ' || nullif(posthorn.headline(last.error_message), ''), '')
+    when state = 'asleep' then format('%s, for %s', last.reason, period)
+    when last.action = 'SNOOZED' then 'put off for ' || period || coalesce(': ' || nullif(posthorn.headline(last.reason), ''), '')
+    else 'due in ' || period end;
+end $$;
+
+-- What holds back a job that is due: a tag of it that is paused, or at its limit. Null if nothing does.
+create or replace function posthorn.explain_limit(ns int, tags text[], at timestamptz, out state text, out why text)
+language plpgsql stable as $$
+declare
+  l posthorn.job_limits;
+  running bigint;
+begin
+  if not exists (select from posthorn.job_limits x where x.namespace_id = ns) then
+    return;
+  end if;
+  select x.* into l
+  from unnest(explain_limit.tags) with ordinality t (tag, nth) cross join lateral posthorn.tag_limit(ns, t.tag) x
+  where posthorn.tag_room(x, explain_limit.at) <= 0
+  order by x.paused_at is null, t.nth limit 1;
+  if not found then
+    return;
+  elsif l.paused_at is not null then
+    state := 'paused';
+    why := format('the tag %s has been paused for %s', l.tag, posthorn.in_words(explain_limit.at - l.paused_at));
+    return;
+  end if;
+  state := 'held back by a limit';
+  select count(*) into running from posthorn.running_tags r where r.namespace_id = ns and r.tag = l.tag;
+  why := 'held back: ' || case when running >= l.max_running then format('%s runs %s of %s', l.tag, running, l.max_running)
+    else format('%s has started %s of %s in %s', l.tag, l.max_started, l.max_started, posthorn.in_words(l.period)) end;
+end $$;

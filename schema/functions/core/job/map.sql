@@ -30,9 +30,13 @@
 --   await_event ──► job_awaits and waiting_jobs ──(wake_jobs)──► ready_jobs
 --   a worker that is silent ──► expire_jobs ──► back to ready_jobs
 --   reset_job brings a job back that has ended
+--   explain_job says why a job does not run, for the view jobs
 --
 -- For core
 --   expire_jobs_if_due, promote_jobs, settle_endings, sweep_jobs, wake_jobs_if_due
 --
 -- For rooms
 --   check_job, check_new_jobs, job_tags
+--
+-- For faces
+--   delay_state

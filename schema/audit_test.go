@@ -37,7 +37,7 @@ func TestCompare(t *testing.T) {
 	conn := connect(t, posthorntest.Database(t))
 	run(t, conn, `select posthorn.subscribe('default', 'g', 's', '{"conditions_sql": "(e.payload->>''a'')::int = 1"}')`)
 	run(t, conn, `
-		drop function posthorn.tend(); drop table posthorn.ticks cascade;
+		drop function posthorn.tend(boolean); drop table posthorn.ticks cascade;
 		create table posthorn.orders (id serial primary key);
 		create table posthorn.parts (id int) partition by list (id);
 		create table posthorn.part partition of posthorn.parts default;

@@ -375,6 +375,7 @@ var everyday = []calls{
 		"select posthorn.disable_webhook('default', 'quick'), posthorn.enable_webhook('default', 'quick')",
 		"select posthorn.remove_node('default', 'n')",
 		"select posthorn.tend()",
+		"select posthorn.tend(in_turn => true)",
 		"select posthorn.tend_part(part) from unnest(posthorn.upkeep_parts()) part",
 	}},
 

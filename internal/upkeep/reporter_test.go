@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -21,17 +22,27 @@ func TestReporter(t *testing.T) {
 		return a
 	}}))
 	r := reporter{log: log, reported: map[string]string{}}
-	sweep := map[string]string{"sweep": "no room"}
-	r.report(nil, nil)
-	r.report(sweep, nil)
-	r.report(sweep, nil)
-	r.report(nil, errors.New("no database"))
-	r.report(nil, errors.New("no database"))
-	r.report(nil, io.ErrUnexpectedEOF)
-	r.report(nil, io.ErrUnexpectedEOF)
-	r.report(sweep, nil)
-	r.report(nil, nil)
-	r.report(nil, nil)
+	call := func(report string, err error) {
+		t.Helper()
+		var done tended
+		if wrong := json.Unmarshal([]byte(report), &done); wrong != nil {
+			t.Fatal(wrong)
+		}
+		r.report(done, err)
+	}
+	const good, failed = `{"sweep": 0, "wake_jobs": null}`, `{"sweep": null, "errors": {"sweep": "no room"}}`
+	call(good, nil)
+	call(failed, nil)
+	call(`{"wake_jobs": "busy"}`, nil)                // another process did the upkeep
+	call(`{"sweep": "busy", "wake_jobs": null}`, nil) // or does it
+	call(failed, nil)
+	call(`{}`, errors.New("no database"))
+	call(`{}`, errors.New("no database"))
+	call(`{}`, io.ErrUnexpectedEOF)
+	call(`{}`, io.ErrUnexpectedEOF)
+	call(failed, nil)
+	call(good, nil)
+	call(good, nil)
 	want := []string{
 		`level=WARN msg="upkeep has an error" part=sweep error="no room"`,
 		`level=WARN msg="upkeep has an error" part="all parts" error="no database"`,

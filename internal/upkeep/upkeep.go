@@ -17,7 +17,8 @@ import (
 )
 
 // interval bounds how late a delayed event may be. A call that finds nothing due
-// reads a few pages and writes none.
+// reads a few pages and writes none. Of all processes, one does the upkeep while it
+// calls regularly, and the calls of the others return at once.
 const interval = 250 * time.Millisecond
 
 // Run calls posthorn.tend until ctx ends, on one connection of db at a time. It logs
@@ -35,7 +36,7 @@ func Run(ctx context.Context, db pg.DB, log *slog.Logger, news News) {
 		if ctx.Err() != nil {
 			return
 		}
-		reports.report(tended.Errors, err)
+		reports.report(tended, err)
 		if tended.jobsWait() {
 			select {
 			case waiting <- struct{}{}:
@@ -62,6 +63,24 @@ type tended struct {
 	// WakeJobs is how many jobs were awakened, null if none waits for an event, or "busy" if another process
 	// looks for these events, or has just done so.
 	WakeJobs json.RawMessage `json:"wake_jobs"`
+
+	done map[string]bool // the parts that were done
+}
+
+func (t *tended) UnmarshalJSON(report []byte) error {
+	type plain tended
+	if err := json.Unmarshal(report, (*plain)(t)); err != nil {
+		return err
+	}
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(report, &parts); err != nil {
+		return err
+	}
+	t.done = map[string]bool{}
+	for part, outcome := range parts {
+		t.done[part] = part != "errors" && string(outcome) != `"busy"`
+	}
+	return nil
 }
 
 func (t tended) jobsWait() bool { return len(t.WakeJobs) > 0 && string(t.WakeJobs) != "null" }
@@ -116,7 +135,7 @@ func (u *upkeep) followNews(ctx context.Context, news News) {
 // tend does the upkeep that is due. If a part fails, it does the others.
 func (u *upkeep) tend(ctx context.Context) (tended, error) {
 	if !u.apart {
-		t, err := pg.Value[tended](pg.Within(ctx, u.together), u.db, "tend", "select posthorn.tend()")
+		t, err := pg.Value[tended](pg.Within(ctx, u.together), u.db, "tend", "select posthorn.tend(in_turn => true)")
 		if !pg.IsOutOfTime(err) {
 			return t, err
 		}
@@ -130,7 +149,7 @@ func (u *upkeep) tendApart(ctx context.Context) (tended, error) {
 		return tended{}, err
 	}
 	began := time.Now()
-	all := tended{Errors: map[string]string{}}
+	all := tended{Errors: map[string]string{}, done: map[string]bool{}}
 	for _, part := range parts {
 		t, err := pg.Value[tended](pg.Within(ctx, u.alone), u.db, "tend "+part, "select posthorn.tend_part($1)", part)
 		if pg.IsUnreachable(err) && !pg.IsOutOfTime(err) {
@@ -138,6 +157,7 @@ func (u *upkeep) tendApart(ctx context.Context) (tended, error) {
 		} else if err != nil {
 			all.Errors[part] = err.Error()
 		}
+		all.done[part] = true
 		if part == "wake_jobs" {
 			all.WakeJobs = t.WakeJobs
 		}
@@ -155,7 +175,7 @@ type reporter struct {
 	disconnected bool              // the last call had no connection
 }
 
-func (r *reporter) report(errors map[string]string, err error) {
+func (r *reporter) report(t tended, err error) {
 	if pg.IsUnreachable(err) { // package outage logs the end of the outage
 		if !r.disconnected {
 			r.log.Warn("upkeep could not run", "error", err)
@@ -164,11 +184,13 @@ func (r *reporter) report(errors map[string]string, err error) {
 		return
 	}
 	r.disconnected = false
-	current := maps.Clone(errors)
+	current := maps.Clone(r.reported) // of parts that the call has not done, the reported errors still stand
+	maps.DeleteFunc(current, func(part, _ string) bool { return t.done[part] })
+	maps.Copy(current, t.Errors)
 	if err != nil {
-		// The call returned no errors of the parts, so the reported ones still stand.
-		current = maps.Clone(r.reported)
 		current["all parts"] = err.Error()
+	} else {
+		delete(current, "all parts")
 	}
 	for _, part := range slices.Sorted(maps.Keys(current)) {
 		if r.reported[part] != current[part] {
@@ -181,7 +203,4 @@ func (r *reporter) report(errors map[string]string, err error) {
 		}
 	}
 	r.reported = current
-	if r.reported == nil {
-		r.reported = map[string]string{}
-	}
 }

@@ -377,6 +377,11 @@ comment on table posthorn.moves is 'When the numbers of events, jobs and leases 
 create unlogged sequence posthorn.life_since;
 comment on sequence posthorn.life_since is 'The first id after the last move of the numbers; reset by a crash and by a promotion, until the numbers have moved on.';
 
+create unlogged sequence posthorn.tend_from;
+comment on sequence posthorn.tend_from is 'The time until which no process does the frequent parts of upkeep in its turn, in milliseconds.';
+create unlogged sequence posthorn.tend_all_from;
+comment on sequence posthorn.tend_all_from is 'The time until which no process does the other parts of upkeep in its turn, in milliseconds.';
+
 -- The last move, until it is in the table moves.
 create sequence posthorn.moved_from;
 comment on sequence posthorn.moved_from is 'The last id before the last move of the numbers, and 1.';

@@ -17,14 +17,17 @@ interface Tended {
 /** Does the upkeep of the log until the signal comes. Any number of processes may do so at once. */
 export async function upkeep(database: Database, watch: Watch, log: Logger, stop: AbortSignal): Promise<void> {
   const trouble = new Trouble(log, 'upkeep could not run')
-  let reported = ''
+  const failing: Record<string, string> = {}
+  let reported = '[]'
   let following: Promise<void> | undefined
   while (!stop.aborted) {
     try {
       const tended = await tend(database)
       trouble.over()
-      const errors = JSON.stringify(tended.errors ?? {})
-      if (errors !== reported && errors !== '{}') log.warn('upkeep has an error', { errors })
+      for (const [part, outcome] of Object.entries(tended)) if (outcome !== 'busy') delete failing[part] // of others, the errors still stand
+      Object.assign(failing, tended.errors)
+      const errors = JSON.stringify(Object.entries(failing).sort())
+      if (errors !== reported && errors !== '[]') log.warn('upkeep has an error', { errors })
       reported = errors
       if (tended.wake_jobs != null && !following) following = wakeJobs(database, watch, stop).finally(() => (following = undefined))
     } catch (error) {
@@ -38,7 +41,7 @@ export async function upkeep(database: Database, watch: Watch, log: Logger, stop
 /** Does what is due in one statement, or each part in its own if that takes too long: a slow part does not undo the others. */
 async function tend(database: Database): Promise<Tended> {
   try {
-    return JSON.parse((await database.value('tend()', [], together)) ?? '{}')
+    return JSON.parse((await database.value('tend(boolean)', [true], together)) ?? '{}')
   } catch (error) {
     if (!isDeadline(error)) throw error
   }

@@ -1,6 +1,6 @@
 -- Any node may call it at any time, all at once. A part that fails does not stop the rest. The parts that lock whole
 -- tables come last, because their locks last until all is done.
-create or replace function posthorn.tend()
+create or replace function posthorn.tend(in_turn boolean default false)
 returns jsonb language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -9,14 +9,46 @@ declare
   errors jsonb := '{}';
   part text;
 begin
-  foreach part in array posthorn.upkeep_parts() loop
+  if tend.in_turn and not posthorn.is_turn_to_tend('posthorn.tend_from', 300, 100) then
+    return jsonb_build_object('wake_jobs', case when exists (select from posthorn.job_awaits) then 'busy' end);
+  end if;
+  foreach part in array case
+    when tend.in_turn and not posthorn.is_turn_to_tend('posthorn.tend_all_from', 900, 0) then posthorn.frequent_upkeep_parts()
+    else posthorn.upkeep_parts()
+  end loop
     report := report || posthorn.tend_part(part);
     errors := errors || coalesce(report->'errors', '{}');
   end loop;
   return report || case when errors = '{}' then errors else jsonb_build_object('errors', errors) end;
 end $$;
-comment on function posthorn.tend() is
-  'consumer: Does the upkeep that is due, and reports it. Safe to call from everywhere at once.';
+comment on function posthorn.tend(boolean) is
+  'consumer: Does the upkeep that is due, and reports it. Safe to call from everywhere at once. With in_turn, it does nothing if another process has just done it, and only once a second the parts that are seldom due.';
+
+-- Whether nobody has had this turn for some milliseconds; the caller has it then. Two callers at the same moment may both
+-- have it. The session that had it last may come earlier than the others: so it keeps the turn while it calls regularly, and
+-- the others need not even load the functions of upkeep. The sequence has the time until which nobody has the next turn. It
+-- is unlogged, so that a call without work writes nothing and has no xid, which would be news to all processes.
+create or replace function posthorn.is_turn_to_tend(turns regclass, pause int, early int)
+returns boolean language plpgsql as $$
+declare
+  now constant bigint := 1000 * extract(epoch from clock_timestamp());
+  until constant bigint := coalesce(pg_sequence_last_value(turns), 0);
+  next constant bigint := until - case when until::text = current_setting('posthorn.tended_until', true) then early else 0 end;
+begin
+  if now < next and until < now + 2 * pause then -- else the clock was set back
+    return false;
+  end if;
+  perform setval(turns, now + pause);
+  if early > 0 then
+    perform set_config('posthorn.tended_until', (now + pause)::text, false);
+  end if;
+  return true;
+end $$;
+
+-- The parts that say how late something may be. The others are due once a second at most.
+create or replace function posthorn.frequent_upkeep_parts()
+returns text[] language sql immutable
+return array['deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'settle_endings', 'wake_jobs', 'catch_up'];
 
 -- Each part takes a lock that others skip.
 create or replace function posthorn.tend_part(part text)

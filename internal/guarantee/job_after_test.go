@@ -575,3 +575,25 @@ func TestWithdrawingAJobReadsNoOthers(t *testing.T) {
 		}
 	}
 }
+
+// Each place where a job stands is looked at when a claim asks whether a transaction moves the job. One that is completed
+// stands in none of them.
+func TestJobsAreUndisturbed(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	undisturbed := func(id int64) bool {
+		t.Helper()
+		return value[bool](s, "select posthorn.is_undisturbed(o.namespace_id, o.id, o.month) from posthorn.enqueued_jobs o where o.id = $1", id)
+	}
+	ready, later := s.job("{x,y}"), s.job("{x}", "run_at => now() + '1 day'")
+	behind := s.job("{x}", after(ready))
+	taken, done, failed := s.job("{t}"), s.job("{d}"), s.job("{f}")
+	s.claimJobs("w", "{t}", 1)
+	s.doJob("{d}", done)
+	s.claimJobs("w", "{f}", 1)
+	s.exec("select posthorn.fail_job($1, 'w', permanent => true)", failed)
+	for name, id := range map[string]int64{"ready": ready, "later": later, "behind another": behind, "taken": taken, "failed": failed} {
+		equal(t, "a job that is "+name+" is undisturbed", undisturbed(id), true)
+	}
+	equal(t, "a job that is completed is undisturbed", undisturbed(done), false)
+}

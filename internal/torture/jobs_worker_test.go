@@ -37,7 +37,8 @@ func beServer(ctx context.Context, s setup) error {
 			fmt.Println("wrong: upkeep:", err)
 		}
 	}()
-	return server.New(ph, server.Options{Logger: quiet()}).Serve(ctx, listener, nil)
+	failures := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelError})) // a failed test shows them
+	return server.New(ph, server.Options{Logger: failures}).Serve(ctx, listener, nil)
 }
 
 const workersOfAProcess = 10

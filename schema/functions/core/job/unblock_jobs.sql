@@ -254,7 +254,10 @@ begin
     select f.tableoid, f.ctid, f.xmax from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status <> 'COMPLETED'
   ) p (relation, at, xmax)
   limit 1;
-  return coalesce(place.untouched or posthorn.can_lock_row(place.relation, place.at), false);
+  if not found then
+    return false; -- it moves, or is completed
+  end if;
+  return place.untouched or posthorn.can_lock_row(place.relation, place.at);
 end $$;
 
 -- Whether nobody has locked a row. The lock is given back at once, since the caller's transaction may last.

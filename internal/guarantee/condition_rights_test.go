@@ -6,10 +6,15 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
+
+// dropping lets tests drop their roles one after the other: all databases of a server share its roles, and two such
+// statements can wait for each other.
+var dropping sync.Mutex
 
 // hostile opens a session of a login role that has one of Posthorn's roles and
 // nothing else. Its code records the role as which it runs, and tries to gain more
@@ -21,6 +26,8 @@ func (s *session) hostile(ours string) (hostile *session, ranAs func() []string)
 	s.exec(fmt.Sprintf("create role %s login password 'secret'", role))
 	s.exec(fmt.Sprintf("grant %s to %s", ours, role))
 	s.t.Cleanup(func() {
+		dropping.Lock()
+		defer dropping.Unlock()
 		for _, sql := range []string{"drop owned by %s cascade", "drop role %s"} {
 			if _, err := s.conn.Exec(context.Background(), fmt.Sprintf(sql, role)); err != nil {
 				s.t.Error(err)

@@ -87,7 +87,7 @@ func TestBlockedJobKeepsItsProperties(t *testing.T) {
 	low, high := s.job("{y}", after(first)), s.job("{y}", after(first))
 	s.exec("select posthorn.change_job($1, priority => 7)", high)
 	equal(t, "taken while they wait", s.claimJobs("w", "{y}", 5), []int64{})
-	equal(t, "blocked", value[int](s, "select jobs::int from posthorn.job_counts('default') where state = 'blocked'"), 4)
+	equal(t, "blocked", value[int](s, "select jobs::int from posthorn.job_counts('default') where state = 'behind other jobs'"), 4)
 	s.doJob("{x}", first)
 	s.doJob("{y}", high)
 	s.doJob("{y}", keyed)
@@ -327,6 +327,17 @@ func TestOldWaitsCostNothing(t *testing.T) {
 	}
 	s.exec("commit")
 	holding.exec("commit")
+}
+
+// A look that took 200 ms or longer is not repeated within its 10 seconds, also not at the moment when it ended.
+func TestSlowLooksAreNotRepeatedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select setval('posthorn.job_endings_from', 5), setval('posthorn.full_look_from', 1000 * 10000 + 10000)")
+	s.exec("select posthorn.skip_settled_endings(to_timestamp(10000))")
+	equal(t, "the place", value[int64](s, "select last_value from posthorn.job_endings_from"), 5)
+	s.exec("select posthorn.skip_settled_endings(to_timestamp(10011))")
+	equal(t, "the place later", value[int64](s, "select last_value from posthorn.job_endings_from"), 1)
 }
 
 // A job that was enqueued while the job before it was being deleted does not wait for ever: it fails, and says why.

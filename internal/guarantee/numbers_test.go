@@ -279,5 +279,5 @@ func TestEverySequenceMovesOrMayNot(t *testing.T) {
 	equal(t, "sequences that do not move", column[string](s, `
 		select c.relname::text from pg_class c
 		where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'S' and c.oid not in (select posthorn.numbers()) order by 1`),
-		[]string{"await_places_n_seq", "expire_jobs_from", "fair_clocks_n_seq", "full_look_from", "job_endings_from", "job_endings_n_seq", "job_hints_n_seq", "job_news", "life_since", "look_again_from", "moved_from", "moved_to", "moved_xid", "slot_places_n_seq", "wake_jobs_from"})
+		[]string{"await_places_n_seq", "expire_jobs_from", "fair_clocks_n_seq", "full_look_from", "job_endings_from", "job_endings_n_seq", "job_hints_n_seq", "job_news", "life_since", "look_again_from", "moved_from", "moved_to", "moved_xid", "slot_places_n_seq", "tend_all_from", "tend_from", "wake_jobs_from"})
 }

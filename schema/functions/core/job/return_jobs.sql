@@ -36,7 +36,7 @@ declare
   expired bigint;
   pause int;
 begin
-  if now < until and now > until - longest then
+  if now < until and now >= until - longest then
     return 0;
   elsif was_slow then
     perform setval('posthorn.expire_jobs_from', now + longest); -- one session is enough

@@ -290,7 +290,7 @@ declare
   first bigint;
   took numeric;
 begin
-  if place > 1 and now < until and now > until - longest then
+  if place > 1 and now < until and now >= until - longest then
     return;
   end if;
   first := (select e.n from posthorn.job_endings e order by e.n limit 1);

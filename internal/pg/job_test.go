@@ -34,11 +34,11 @@ func TestEnqueueKeepsEverything(t *testing.T) {
 		}))(t)
 		got := must(admin.New(db, ns).Job(t.Context(), id))(t)
 		want := admin.JobStatus{
-			ID: id, Title: "send", Description: "a mail", Tags: []string{"mail", `o'"dd{}\`}, Status: "PENDING",
+			ID: id, Title: "send", Description: "a mail", Tags: []string{"mail", `o'"dd{}\`}, Status: "PENDING", State: "ready",
 			Payload: json.RawMessage(`{"b":1, "a":2}`), Metadata: json.RawMessage(`{"m":1}`), Priority: 3, MaxRetries: 7,
 			RetryDelays: []time.Duration{1500 * time.Millisecond, time.Hour}, UniqueKey: "k", FairKey: "tenant", Weight: 2.5,
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(admin.JobStatus{}, "RunAt", "CreatedAt", "UpdatedAt")); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(admin.JobStatus{}, "RunAt", "CreatedAt", "UpdatedAt", "Why")); diff != "" {
 			t.Error(diff)
 		}
 	})

@@ -35,7 +35,7 @@ func TestExampleOfThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := os.ReadFile("../../../schema/functions/core/group/take.sql")
+	good, err := os.ReadFile("../../../schema/functions/core/log/late_events.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

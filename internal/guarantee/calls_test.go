@@ -204,7 +204,6 @@ var everyday = []calls{
 		"select count(*) from posthorn.browse_jobs('default', max_jobs => 10)",
 		"select count(*) from posthorn.list_jobs('default', max_jobs => 10)",
 		"select count(*) from posthorn.list_jobs('default', 'FAILED', max_jobs => 10)",
-		"select count(*) from posthorn.list_jobs('default', max_jobs => 10, state => 'later')",
 		"select posthorn.count_jobs('default', 'FAILED')",
 		"select posthorn.count_jobs_to_steer('default', 'FAILED')",
 		"select count(*) from posthorn.steer_jobs('default', 'retry', 'FAILED')",

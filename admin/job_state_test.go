@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,14 @@ func TestStatesOfJobs(t *testing.T) {
 			t.Errorf("%d jobs are counted as %s, want %d", c.Jobs, c.State, want[c.State])
 		}
 	}
+}
+
+// The filter of lists knows the states that the database decides.
+func TestFilterKnowsTheStatesOfJobs(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	field, _ := reflect.TypeFor[admin.JobFilter]().FieldByName("State")
+	testworld.Equal(t, "the states", strings.Split(field.Tag.Get("enum"), ","), testworld.Ask[[]string](w, "select posthorn.job_states()"))
 }
 
 // A job that others keep waiting for ever says so, and one whose worker is silent.

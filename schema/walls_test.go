@@ -68,13 +68,13 @@ type walls struct {
 	homes       map[string][]string // the rooms of each function and view
 	hooks       map[string]int      // with the number of answers
 	functions   map[string]bool     // the others are views
-	granted     map[string]bool     // what programs may call
+	granted     map[string]bool     // functions that programs may call
 	offers      map[string]map[string]bool
 }
 
 var (
 	definedObject = regexp.MustCompile(`create (?:or replace )?(function|view|materialized view)(?: if not exists)? posthorn\.(\w+)`)
-	// A hint names what people should call.
+	// A hint names functions that people should call.
 	noCode         = regexp.MustCompile(`--[^\n]*|comment on [^;]*;|hint = (?:format\()?'(?:[^']|'')*'`)
 	grantedObject  = regexp.MustCompile(`comment on function posthorn\.(\w+)\([^)]*\) is\s+'(?:publisher|consumer|admin)[a-z, ]*: `)
 	calledObject   = regexp.MustCompile(`posthorn\.(\w+)`)

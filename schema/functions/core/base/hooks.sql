@@ -42,7 +42,7 @@ returns void language plpgsql as $$ begin end $$;
 create or replace function posthorn.own_slots(group_no int, subscription text, batch posthorn.event[])
 returns table (event_id bigint, slot bigint) language plpgsql stable as $$ begin end $$;
 
--- To whom, above core, a partition of the log with events of these days is still owed, in words; null if to nobody.
+-- The rooms above core to which a partition of the log with events of these days is still owed, in words; null if there are none.
 create or replace function posthorn.owed_above(partition regclass, first date, last date)
 returns text language plpgsql stable as $$ begin return null; end $$;
 

@@ -1,4 +1,4 @@
--- The cellar: what every room uses. Settings, names and numbers, the life of the log, and the hooks.
+-- The cellar, on which every room stands: settings, names and numbers, the life of the log, and the hooks.
 --
 -- Tables
 --   config                          settings; update the value
@@ -11,7 +11,7 @@
 --   read_upto, snapshot                            whether a cursor has passed an event; a snapshot of the present
 --   commit_relaxed, commit_firmly, commit_durably  whether a commit waits for the disk
 --   sealed_with, refuse_plaintext                  an event of a sealed stream may not be published in the clear
---   hooks.sql                                      what core asks of rooms that it does not name
+--   hooks.sql                                      the questions of core to rooms that it does not name
 --
 -- For core
 --   check_claim, check_cluster, check_length, check_name, check_numbers, commit_firmly, commit_relaxed, elements,

@@ -72,8 +72,6 @@ returns bigint[] language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-declare
-  pending bigint;
 begin
   if recent_jobs.status in ('FAILED', 'CANCELLED') then
     return array(
@@ -85,13 +83,10 @@ begin
       select r.job from posthorn.running_jobs r
       where r.namespace_id = recent_jobs.namespace_id and r.job < recent_jobs.before
       order by r.job desc limit recent_jobs.most);
-  elsif recent_jobs.status = 'PENDING' then
-    select sum(c.jobs) into pending from posthorn.count_pending_jobs(recent_jobs.namespace_id, 20000) c;
-    if pending < 20000 then
-      return array(
-        select j.id from posthorn.few_jobs(recent_jobs.namespace_id, 'PENDING', '{}', null) j
-        where j.id < recent_jobs.before order by j.id desc limit recent_jobs.most);
-    end if;
+  elsif recent_jobs.status = 'PENDING' and posthorn.count_pending_jobs(recent_jobs.namespace_id, 20000) < 20000 then
+    return array(
+      select j.id from posthorn.few_jobs(recent_jobs.namespace_id, 'PENDING', '{}', null) j
+      where j.id < recent_jobs.before order by j.id desc limit recent_jobs.most);
   end if;
   return array(
     select o.id from posthorn.enqueued_jobs o
@@ -102,26 +97,27 @@ comment on function posthorn.recent_jobs(int, text, bigint, int) is
   'consumer: Candidates for browse_jobs, newest first.';
 
 create or replace function posthorn.count_pending_jobs(namespace_id int, most int)
-returns table (state text, jobs bigint) language sql stable
+returns bigint language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-  select 'ready', count(*) from (
-    select from posthorn.ready_jobs r where r.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) r
-  union all
-  select 'later', count(*) from (
-    select from (select w.namespace_id from posthorn.waiting_jobs w limit 10 * count_pending_jobs.most) w
-    where w.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) w
-  union all
-  select 'held back', count(*) from (
-    select from posthorn.parked_jobs p where p.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) p
-  union all
-  select 'blocked', count(*) from (
-    select from (select b.namespace_id from posthorn.blocked_jobs b limit 10 * count_pending_jobs.most) b
-    where b.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) b
+  select (
+    select count(*) from (
+      select from posthorn.ready_jobs r where r.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) r
+  ) + (
+    select count(*) from (
+      select from (select w.namespace_id from posthorn.waiting_jobs w limit 10 * count_pending_jobs.most) w
+      where w.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) w
+  ) + (
+    select count(*) from (
+      select from posthorn.parked_jobs p where p.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) p
+  ) + (
+    select count(*) from (
+      select from (select b.namespace_id from posthorn.blocked_jobs b limit 10 * count_pending_jobs.most) b
+      where b.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) b)
 $$;
 comment on function posthorn.count_pending_jobs(int, int) is
-  'consumer: How many jobs wait for a worker, for their time, for their tags and for other jobs, each counted up to a number.';
+  'consumer: How many rows jobs have that wait for a worker, for their time, for their tags or for other jobs, each table counted up to a number.';
 
 create or replace function posthorn.steer_jobs(
   namespace text,

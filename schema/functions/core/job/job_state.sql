@@ -55,10 +55,10 @@ end $$;
 comment on function posthorn.explain_job(posthorn.enqueued_jobs, posthorn.running_jobs, posthorn.retried_jobs, posthorn.finished_jobs) is
   'consumer: The state of a job, and a sentence that says why it does not run. The view jobs has both.';
 
--- The first line of an error, cut to what a list can show.
-create or replace function posthorn.headline(error text)
+-- ": " and the first line of an error or a reason, cut to the length of a line in a list; nothing if there is none.
+create or replace function posthorn.because(reason text)
 returns text language sql immutable parallel safe
-return left(split_part(btrim(error, e' \n\r\t'), e'\n', 1), 200);
+return coalesce(': ' || nullif(left(split_part(btrim(reason, e' \n\r\t'), e'\n', 1), 200), ''), '');
 
 -- "retry 2 of 3" for the attempt after the second failure, if the fourth would be the last; null before the first.
 create or replace function posthorn.explain_retry(failures int, max_retries int)
@@ -67,12 +67,10 @@ return case when failures > 0 then format('retry %s of %s', failures, greatest(f
 
 create or replace function posthorn.explain_end(f posthorn.finished_jobs, at timestamptz)
 returns text language sql stable
-return case f.status
-  when 'COMPLETED' then posthorn.in_words(at - f.finished_at) || ' ago' || case when f.attempt > 1 then ', in attempt ' || f.attempt else '' end
-  when 'FAILED' then case when f.retry_count > 0 then 'after ' || posthorn.counted(f.retry_count, 'failure') || ', ' else '' end
-    || posthorn.in_words(at - f.finished_at) || ' ago'
-  else posthorn.in_words(at - f.finished_at) || ' ago' end
-  || coalesce(': ' || nullif(posthorn.headline(f.error_message), ''), '');
+return concat_ws(', ',
+  case when f.status = 'FAILED' and f.retry_count > 0 then 'after ' || posthorn.counted(f.retry_count, 'failure') end,
+  posthorn.in_words(at - f.finished_at) || ' ago',
+  case when f.status = 'COMPLETED' and f.attempt > 1 then 'in attempt ' || f.attempt end) || posthorn.because(f.error_message);
 
 create or replace function posthorn.explain_run(r posthorn.running_jobs, max_retries int, failures int, at timestamptz)
 returns text language sql stable
@@ -137,9 +135,9 @@ begin
     when state = 'waiting for an event' then format('waits for %s, for up to %s', -- not its key: all who see the job read it
       (select w.event_type from posthorn.job_awaits w where w.job = o.id order by w.job, w.name limit 1), period)
     when state = 'retry' then format('%s in %s', posthorn.explain_retry(s.retry_count, o.max_retries), period)
-      || coalesce(': ' || nullif(posthorn.headline(last.error_message), ''), '')
+      || posthorn.because(last.error_message)
     when state = 'asleep' then format('%s, for %s', last.reason, period)
-    when last.action = 'SNOOZED' then 'put off for ' || period || coalesce(': ' || nullif(posthorn.headline(last.reason), ''), '')
+    when last.action = 'SNOOZED' then 'put off for ' || period || posthorn.because(last.reason)
     else 'due in ' || period end;
 end $$;
 

@@ -1,4 +1,4 @@
--- Upkeep: what any process may do for the whole database.
+-- Upkeep: the work for the whole database that any process may do.
 --
 -- Tables
 --   ticks   snapshots with their times: for seek, and for finding the partitions to read

@@ -1,4 +1,4 @@
--- The rights of tokens and roles, and what people did.
+-- The rights of tokens and roles, and the log of people's actions.
 --
 -- Tables
 --   api_tokens                      tokens of the HTTP API, by hash

@@ -83,10 +83,12 @@ begin
       select r.job from posthorn.running_jobs r
       where r.namespace_id = recent_jobs.namespace_id and r.job < recent_jobs.before
       order by r.job desc limit recent_jobs.most);
-  elsif recent_jobs.status = 'PENDING' and posthorn.count_pending_jobs(recent_jobs.namespace_id, 20000) < 20000 then
-    return array(
-      select j.id from posthorn.few_jobs(recent_jobs.namespace_id, 'PENDING', '{}', null) j
-      where j.id < recent_jobs.before order by j.id desc limit recent_jobs.most);
+  elsif recent_jobs.status = 'PENDING' then
+    if posthorn.count_pending_jobs(recent_jobs.namespace_id, 20000) < 20000 then -- not counted for other statuses, nor for null
+      return array(
+        select j.id from posthorn.few_jobs(recent_jobs.namespace_id, 'PENDING', '{}', null) j
+        where j.id < recent_jobs.before order by j.id desc limit recent_jobs.most);
+    end if;
   end if;
   return array(
     select o.id from posthorn.enqueued_jobs o

@@ -21,8 +21,9 @@ func TestFrozenMigrationsStay(t *testing.T) {
 	}
 }
 
-// checkFrozen compares the files of a directory with a list in the form of sha256sum. Files that the list lacks are newer.
+// checkFrozen compares the files of a directory with a list in the form of sha256sum.
 func checkFrozen(list, dir string) error {
+	listed := map[string]bool{}
 	for line := range strings.Lines(list) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -31,15 +32,22 @@ func checkFrozen(list, dir string) error {
 		if !found {
 			return fmt.Errorf("frozen: %q is not a line of sha256sum", line)
 		}
+		listed[name] = true
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("%w: a release has this migration: keep it", err)
+			return fmt.Errorf("%w: databases have this migration: keep it", err)
 		}
 		if fmt.Sprintf("%x", sha256.Sum256(content)) != sum {
-			return fmt.Errorf("%s has changed since its release: write a new migration", name)
+			return fmt.Errorf("%s has changed, and databases have it as it was: write a new migration", name)
 		}
 	}
-	return nil
+	files, err := os.ReadDir(dir)
+	for _, file := range files {
+		if !listed[file.Name()] {
+			return fmt.Errorf("%s is not in schema/frozen: add its checksum", file.Name())
+		}
+	}
+	return err
 }
 
 func TestChangesOfFrozenMigrationsAreRefused(t *testing.T) {
@@ -54,7 +62,7 @@ func TestChangesOfFrozenMigrationsAreRefused(t *testing.T) {
 		want  string
 	}{
 		"the same":     {map[string]string{"001_log.sql": one}, ""},
-		"one more":     {map[string]string{"001_log.sql": one, "002_jobs.sql": another}, ""},
+		"one more":     {map[string]string{"001_log.sql": one, "002_jobs.sql": another}, "add its checksum"},
 		"changed":      {map[string]string{"001_log.sql": another}, "write a new migration"},
 		"with a space": {map[string]string{"001_log.sql": one + " "}, "write a new migration"},
 		"renamed":      {map[string]string{"001_events.sql": one}, "keep it"},

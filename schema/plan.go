@@ -80,8 +80,8 @@ var (
 	strength          = []string{share.Lock, shareRowExclusive.Lock, accessExclusive.Lock}
 )
 
-// lockings tell which statements take which locks. Each pattern has the names of the relations, of which
-// a statement may have several, as its group.
+// lockings tell which statements take which locks. Each pattern has the name of the relation as its group. A statement that
+// refers to several relations matches several times.
 var lockings = []struct {
 	pattern *regexp.Regexp
 	lock    PlannedLock
@@ -90,9 +90,8 @@ var lockings = []struct {
 	{statement(`create (?:unique )?index .*?\bon (?:only )?([\w.]+)`), share},
 	{statement(`create (?:or replace )?(?:constraint )?trigger .*?\bon ([\w.]+)`), shareRowExclusive},
 	{statement(`create (?:unlogged )?table .*?\bpartition of ([\w.]+)`), accessExclusive},
-	{statement(`create (?:unlogged )?table .*?\breferences ([\w.]+)`), shareRowExclusive},
 	{statement(`alter (?:table|view|materialized view) (?:if exists )?(?:only )?([\w.]+)`), accessExclusive},
-	{statement(`alter table .*?\breferences ([\w.]+)`), shareRowExclusive},
+	{regexp.MustCompile(`(?i)\breferences ([\w.]+)`), shareRowExclusive},
 	{statement(`alter sequence (?:if exists )?([\w.]+)`), shareRowExclusive},
 	{statement(`drop (?:table|view|materialized view|sequence) (?:if exists )?([\w.]+)`), accessExclusive},
 	{statement(`drop trigger (?:if exists )?\w+ on ([\w.]+)`), accessExclusive},
@@ -112,13 +111,13 @@ func (s Step) locks(there map[string]bool) []PlannedLock {
 	taken := map[string]PlannedLock{}
 	for text := range strings.SplitSeq(quoted.ReplaceAllString(s.SQL, " "), ";") {
 		for _, l := range lockings {
-			match := l.pattern.FindStringSubmatch(text)
-			if match == nil || !there[match[1]] || slices.Index(strength, taken[match[1]].Lock) > slices.Index(strength, l.lock.Lock) {
-				continue
+			for _, match := range l.pattern.FindAllStringSubmatch(text, -1) {
+				lock := l.lock
+				lock.Relation = match[1]
+				if there[lock.Relation] && slices.Index(strength, taken[lock.Relation].Lock) <= slices.Index(strength, lock.Lock) {
+					taken[lock.Relation] = lock
+				}
 			}
-			lock := l.lock
-			lock.Relation = match[1]
-			taken[match[1]] = lock
 		}
 	}
 	locks := []PlannedLock{}

@@ -3,7 +3,7 @@
 // to the next.
 //
 // There are two kinds of file. migrations/NNN_name.sql create and change tables: each
-// file is applied once, in order, and never edited or removed after a release.
+// file is applied once, in order, and never edited or removed.
 // functions/*/*/*.sql contain the objects that can be replaced at any time: functions,
 // views and grants. Every upgrade applies all of them again, floor by floor. Since
 // Postgres refuses to rename arguments or change result types in "create or replace",

@@ -71,7 +71,7 @@ end $$;
 -- * No settings, not even search_path, which would cost as much as all the checks. So every operator, function and
 --   type is named with its schema, and none may be added without.
 -- * No bounded repetition in the pattern.
--- * No look-up of the stream default of the namespace default: both ids are 1 in every database, since 001_log.sql
+-- * No look-up of the stream default of the namespace default: both ids are 1 in every database, since 002_log.sql
 --   makes them first, and the stream cannot be confidential.
 -- * null for tags and metadata that were not given.
 -- * 1,000 bytes: a shorter text cannot be nested deeper than the limit, as each level takes two.

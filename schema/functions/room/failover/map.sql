@@ -3,7 +3,7 @@
 -- Tables
 --   lost_events      events that a broker has and the log has not, and the ids under which they were published again
 --   lost_looks       the relays that have compared their broker with the log after a move
---   moves is in the room admin: a row for each failover, crash and restore
+--   moves is in the room base: a row for each failover, crash and restore
 --
 -- Flow
 --   the numbers move ──► the lead of each relay ends ──► the next leader asks owed_looks

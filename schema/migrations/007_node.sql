@@ -1,7 +1,6 @@
--- Running processes, and the parts of the log that each group has read.
+-- Running processes.
 --
 --   namespaces ─ nodes ─ node_handlers       processes that send heartbeats, and their handlers
---   groups ─ stretches                       from where to where a group has read, once a start or seek
 
 create table posthorn.nodes (
   node_id text primary key
@@ -26,19 +25,3 @@ create table posthorn.node_handlers (
 );
 comment on table posthorn.node_handlers is 'The handlers of each node, so that no event becomes a dead letter for which another node has a handler.';
 create index node_handlers_group_id on posthorn.node_handlers (group_id);
-
--- An event that no stretch of a group has covered was never handed out to it: the group
--- started behind it, or was moved over it.
-create table posthorn.stretches (
-  group_id int not null,
-  n bigint not null,                   -- of the cursor that it began with
-  base pg_snapshot not null,           -- where it began: events visible here came before
-  base_seq bigint not null,
-  seek_from timestamptz,               -- events published before were left out
-  end_base pg_snapshot,                -- where the cursor stood when the group was moved away; null for now
-  end_seq bigint,
-  end_target pg_snapshot,
-  end_pos bigint,
-  primary key (group_id, n)
-);
-comment on table posthorn.stretches is 'The parts of the log that each group has read: a row for its start, and one for each seek.';

@@ -85,9 +85,6 @@ create index webhook_attempts_event on posthorn.webhook_attempts (event_id);
 create table posthorn.webhook_attempts_default partition of posthorn.webhook_attempts default;
 comment on table posthorn.webhook_attempts_default is 'Attempts whose day has no partition.';
 
--- The retries of each subscription, by the time at which they are due.
-create index retries_subscription on posthorn.retries (group_id, subscription, due_at, event_id) where slot is null;
-
 create type posthorn.webhook_result as (
   webhook int,
   event bigint,

@@ -1,7 +1,24 @@
--- The audit log: changes that people made to this installation through the page, the HTTP API and the command.
---
--- No foreign key: adding one waits for transactions that use the namespace.
+-- Tokens that open the server over HTTP, and the audit log: changes that people made to this installation through the
+-- page, the HTTP API and the command.
 
+-- Of a secret only its sha256 is kept. A slow hash would add nothing: it makes guessing of
+-- passwords expensive, and 256 random bits cannot be guessed. Without a salt an index can find it.
+create table posthorn.api_tokens (
+  id int generated always as identity primary key,
+  name text not null constraint api_tokens_name_check check (posthorn.is_name(name)),
+  namespace_id int references posthorn.namespaces, -- null: good in every namespace
+  hash bytea not null unique constraint api_tokens_hash_check check (octet_length(hash) = 32),
+  prefix text not null,                -- how the token begins: tells people which one it is
+  scopes text[] not null,
+  streams text[] not null default '{}', -- the restricted streams that it may read and publish to
+  created_at timestamptz not null default posthorn.now(),
+  expires_at timestamptz,
+  revoked_at timestamptz,
+  last_used_at timestamptz             -- to the minute, so that a request is no write
+);
+comment on table posthorn.api_tokens is 'API tokens, by their hashes. Revoked ones stay, as a record.';
+
+-- No foreign key: adding one waits for transactions that use the namespace.
 create table posthorn.audit (
   id bigint generated always as identity primary key,
   namespace_id int not null,

@@ -1,11 +1,41 @@
--- Imports: streams of a broker that one process at a time reads, and publishes into the log.
+-- Relays, each of which one process at a time reads at full speed and writes to a broker; and imports, streams of a
+-- broker that one process at a time reads and publishes into the log.
 --
+--   groups ─ relays ─ leads                  its streams; the process that leads it, until when
+--                   ├ relayed                the events that were written, by stream
+--                   └ leases                 windows in flight; with a stream as slot, events that were set aside
 --   imports ─ leads                          the process that imports, until when
 --           ├ import_streams                 how far it is in each stream of the broker
---           └ imported_ids                   the events that it published lately: brokers repeat themselves
+--           ├ imported_ids                   the events that it published lately: brokers repeat themselves
+--           └ import_dead_letters            events of the broker that it could not publish
 --
 -- Imported events are events of the log like all others. Where they were published first stands at the head of
 -- their metadata; see with_origin.
+
+-- No foreign key to groups: adding one waits for transactions that define groups, and they wait for it.
+create table posthorn.relays (
+  group_id int primary key,
+  streams text[] not null,             -- patterns of the streams that it is for
+  imported boolean not null default false, -- whether it writes imported events too
+  passed int8multirange not null default '{}' -- where events may be that it has passed and not written, see outbox_event
+);
+comment on table posthorn.relays is 'Groups whose windows one process at a time writes to a broker.';
+
+-- A row is about a second of a stream: its events from first_id to last_id were written at about that
+-- time. Late events, with ids from before those already written, are listed.
+create table posthorn.relayed (
+  group_id int not null,
+  stream_id bigint not null,
+  first_id bigint not null,
+  last_id bigint not null,             -- in no index, so that the newest row grows on its page
+  at timestamptz not null,
+  epoch bigint not null,               -- a row of another epoch does not grow: there may be a gap
+  ids bigint[],                        -- null: all from first_id to last_id
+  primary key (group_id, stream_id, first_id)
+) with (fillfactor = 70);
+comment on table posthorn.relayed is 'The events that relays have written, and when, at most a row a second for each stream.';
+create index relayed_at on posthorn.relayed (at);
+create index relayed_apart on posthorn.relayed (group_id, stream_id, first_id) where ids is not null;
 
 create table posthorn.imports (
   id int generated always as identity primary key,
@@ -47,8 +77,8 @@ create table posthorn.imported_ids (
   low bigint not null,
   high bigint not null,
   ids bigint[] not null,
+  prints bigint[] not null,            -- of the events with these ids
   at timestamptz not null default posthorn.now(),
-  prints bigint[] not null,
   primary key (import_id, stream, imported)
 );
 comment on table posthorn.imported_ids is 'Which events were imported lately, by their ids at the origin, to know them when the broker repeats them.';

@@ -138,9 +138,6 @@ comment on sequence posthorn.job_news is 'Drawn from whenever jobs become ready:
 create sequence posthorn.expire_jobs_from;
 comment on sequence posthorn.expire_jobs_from is
   'The time at which sessions look again for leases of jobs that have passed, in milliseconds.';
-
-create sequence posthorn.look_again_from;
-comment on sequence posthorn.look_again_from is 'The time at which upkeep looks again before the places where looks begin, in milliseconds.';
 create sequence posthorn.wake_jobs_from;
 comment on sequence posthorn.wake_jobs_from is 'The time at which sessions look again for events that jobs wait for, in milliseconds.';
 create sequence posthorn.job_endings_from;
@@ -232,8 +229,8 @@ create table posthorn.awaited_jobs (
   before_month date not null,          -- of the awaited job
   primary key (before, job)
 );
-create index awaited_jobs_job on posthorn.awaited_jobs (job, before);
 comment on table posthorn.awaited_jobs is 'The jobs that blocked jobs wait for, until those are completed.';
+create index awaited_jobs_job on posthorn.awaited_jobs (job, before);
 
 create table posthorn.job_endings (
   n bigint generated always as identity primary key,
@@ -403,6 +400,7 @@ for each statement execute function posthorn.refuse_log_change();
 create trigger append_only_truncate
 before truncate on posthorn.job_log_entries_default
 for each statement execute function posthorn.refuse_log_change();
+
 create function posthorn.refuse_history_change()
 returns trigger
 language plpgsql
@@ -493,5 +491,5 @@ create table posthorn.fair_clocks (
   spread_to timestamptz,               -- the highest turn that a claim has given; null: of the job that was taken last
   primary key (namespace_id, tag, rank, turn, n)
 );
-create index fair_clocks_spread_to on posthorn.fair_clocks (namespace_id, tag, rank, spread_to) where spread_to is not null;
 comment on table posthorn.fair_clocks is 'Of a tag and priority that has had jobs with fair keys: the turn of the job that was taken last, which is the highest.';
+create index fair_clocks_spread_to on posthorn.fair_clocks (namespace_id, tag, rank, spread_to) where spread_to is not null;

@@ -230,7 +230,7 @@ func (g *group) extend(ctx context.Context, l *lease) (time.Duration, error) {
 	err := g.observeSettle(ctx, l.Events[l.head:s.head], s.failures, func(ctx context.Context) error {
 		return pg.SettleUntil(ctx, g.Pool, l.Lease, s.upTo, g.LeaseFor, s.failures...)
 	})
-	if err == nil {
+	if pg.IsCommitted(err) {
 		l.settled(s)
 	}
 	return g.LeaseFor / 2, err

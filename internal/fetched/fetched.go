@@ -85,6 +85,8 @@ func (s *Leases) save(ctx context.Context, leases []*Lease) {
 	switch {
 	case errors.Is(err, pg.ErrLeaseLost):
 		l.end() // the next answer returns the error
+	case errors.Is(err, pg.ErrUnconfirmed):
+		s.saving.Unconfirmed(err)
 	case err != nil:
 		s.saving.Report(err)
 	default:

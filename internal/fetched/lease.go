@@ -1,6 +1,7 @@
 package fetched
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (l *Lease) Answer(ctx context.Context, i int, failures []pg.Failure) error 
 	}
 	ctx, cancel := WithGrace(ctx)
 	defer cancel()
-	if err = l.save(ctx); err == nil || errors.Is(err, pg.ErrLeaseLost) {
+	if err = l.save(ctx); pg.IsCommitted(err) || errors.Is(err, pg.ErrLeaseLost) {
 		return err
 	}
 	return l.withdrawAnswer(i, err)
@@ -126,7 +127,7 @@ func (l *Lease) save(ctx context.Context) error {
 		complete = s.complete
 		return complete, l.write(ctx, s)
 	})
-	if errors.Is(err, pg.ErrLeaseLost) || complete && err == nil {
+	if errors.Is(err, pg.ErrLeaseLost) || complete && pg.IsCommitted(err) {
 		l.end()
 	}
 	return err
@@ -191,19 +192,20 @@ func (l *Lease) write(ctx context.Context, s settlement) error {
 			return pg.Settle(ctx, db, l.Lease, s.failures...)
 		})
 	}
+	var err error
 	if s.head > l.savedHead || !s.releaseRest {
-		err := metrics.Settle(ctx, l.Events[l.savedHead:s.head], s.failures, func(ctx context.Context) error {
+		err = metrics.Settle(ctx, l.Events[l.savedHead:s.head], s.failures, func(ctx context.Context) error {
 			return pg.SettleUntil(ctx, db, l.Lease, s.upTo, shortDeadline, s.failures...)
 		})
-		if err != nil {
+		if !pg.IsCommitted(err) {
 			return err
 		}
 		l.markSaved(s)
 	}
 	if s.releaseRest {
-		return pg.Release(ctx, db, l.Lease)
+		err = cmp.Or(pg.Release(ctx, db, l.Lease), err)
 	}
-	return nil
+	return err
 }
 
 func (l *Lease) markSaved(s settlement) {

@@ -8,8 +8,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -247,4 +249,166 @@ func TestDoctorNamesTheMissingStandby(t *testing.T) {
 		t.Error(err)
 	}
 	equal(t, "afterwards", value[bool](s, found, "synchronous standby"), false)
+}
+
+// PgBouncer is killed and started again, and a standby takes over behind it, at the primary's
+// address. Each event that was acknowledged is there, and handled once.
+func TestFailoverBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	primary := testpg.StartPrimary(t, nil)
+	testworld.OpenClient(t, posthorn.Config{DatabaseURL: primary.URL(), Migrate: true}).Close()
+	connect(t, primary.URL()).exec("create table public.effects (event bigint)")
+	standby := primary.Standby(t, "standby")
+	primary.SetSynchronous(t, "standby")
+	address := testpg.NewProxy(t, primary.URL())
+	pooler := testpg.StartPgBouncer(t, address.URL(t))
+	w := testworld.Open(t, posthorn.Config{DatabaseURL: pooler.URL, Logger: slog.New(slog.DiscardHandler)})
+	var handled atomic.Int64
+	w.Group("g", testworld.FromBeginning()).HandleTx("h", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		handled.Add(1)
+		_, err := tx.Exec(ctx, "insert into public.effects values ($1)", e.ID)
+		return err
+	})
+	stop := w.Start()
+	defer stop()
+	var acknowledged []int64
+	publish := func(what string) {
+		t.Helper()
+		before := handled.Load()
+		for range 20 {
+			await.True(t, what+": an event is acknowledged", func() bool {
+				id, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: "order.placed"})
+				acknowledged = append(acknowledged, id...)
+				return err == nil
+			})
+		}
+		await.True(t, what+": events are handled", func() bool { return handled.Load() >= before+20 })
+	}
+	publish("at first")
+	pooler.Kill()
+	pooler.Start(t)
+	publish("after a kill of PgBouncer")
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	standby.Promote(t)
+	address.Redirect(t, standby.URL())
+	publish("after the failover")
+	s := connect(t, standby.URL())
+	equal(t, "acknowledged events that are lost", column[int64](s, "select unnest($1::bigint[]) except select id from posthorn.events", acknowledged), []int64{})
+	s.await("select count(*) = (select count(*) from posthorn.events) from public.effects")
+	equal(t, "events that were handled twice", column[int64](s, "select event from public.effects group by event having count(*) > 1"), []int64{})
+}
+
+// cancelledSettlement runs a group whose first event fails for good, and cancels the wait of the
+// settlement that has the failure. It returns the log of the group's process, once a later event
+// is handled. The first event is committed as a dead letter, and handled no second time.
+func cancelledSettlement(t *testing.T, inHeartbeat bool) string {
+	t.Helper()
+	primary := testpg.StartPrimary(t, nil)
+	lines := &testworld.Buffer{}
+	w := testworld.Open(t, posthorn.Config{
+		DatabaseURL: primary.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil)),
+	})
+	var first atomic.Int32
+	called, fail, goOn, last := make(chan struct{}, 10), make(chan struct{}), make(chan struct{}), make(chan struct{}, 10)
+	config := testworld.FromBeginning()
+	config.Concurrency = 1
+	w.Group("g", config).Handle("h", ">", func(ctx context.Context, e posthorn.Event) error {
+		switch e.Type {
+		case "first":
+			first.Add(1)
+			called <- struct{}{}
+			<-fail
+			return posthorn.Permanent(errors.New("it fails"))
+		case "second":
+			<-goOn
+		default:
+			last <- struct{}{}
+		}
+		return nil
+	})
+	types := []string{"first"}
+	if inHeartbeat { // the second event keeps the lease
+		types = append(types, "second")
+	}
+	publish := func(types ...string) {
+		messages := make([]posthorn.Message, len(types))
+		for i, name := range types {
+			messages[i].Type = name
+		}
+		if _, err := w.Publish(t.Context(), w.Pool(), messages...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(types...)
+	stop := w.Start()
+	defer stop()
+	await.Value(t, "the first call", called)
+	primary.SetSynchronous(t, "missing")
+	close(fail)
+	await.True(t, "the warning", func() bool {
+		primary.CancelWaits(t)
+		return strings.Contains(lines.String(), "not confirmed") || strings.Contains(lines.String(), "a failover may lose it")
+	})
+	primary.SetSynchronous(t, "")
+	close(goOn)
+	publish("last")
+	await.Value(t, "the last event", last)
+	equal(t, "calls for the first event", int(first.Load()), 1)
+	equal(t, "dead letters", testworld.Ask[int](w, "select count(*) from posthorn.dead_letters"), 1)
+	return lines.String()
+}
+
+// A settlement with a failure is committed, and its wait is cancelled. The log says that a failover
+// may lose it: it does not say that the lease is lost, or that the settlement is tried again.
+func TestCancelledWaitOfASettlement(t *testing.T) {
+	t.Parallel()
+	for name, inHeartbeat := range map[string]bool{"of a lease": false, "in a heartbeat": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := cancelledSettlement(t, inHeartbeat)
+			if !strings.Contains(log, "a statement is committed, and a failover may lose it") || strings.Contains(log, "lease lost") ||
+				strings.Contains(log, "trying again") {
+				t.Errorf("the log says: %s", log)
+			}
+		})
+	}
+}
+
+// A job reports that it sleeps, and the wait of the commit is cancelled. The job sleeps: neither its
+// handler nor the log hears that it is lost.
+func TestCancelledWaitOfASleep(t *testing.T) {
+	t.Parallel()
+	primary := testpg.StartPrimary(t, nil)
+	lines := &testworld.Buffer{}
+	w := testworld.Open(t, posthorn.Config{
+		DatabaseURL: primary.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil)),
+	})
+	called, goOn, slept := make(chan struct{}, 10), make(chan struct{}), make(chan error, 10)
+	release := sync.OnceFunc(func() { close(goOn) })
+	w.Work([]string{"mail"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		called <- struct{}{}
+		<-goOn
+		err := job.Sleep(ctx, "cool down", 24*time.Hour)
+		slept <- err
+		return err
+	})
+	stop := w.Start()
+	defer stop()
+	defer release()
+	if _, err := w.Enqueue(t.Context(), w.Pool(), posthorn.NewJob{Title: "pay", Tags: []string{"mail"}}); err != nil {
+		t.Fatal(err)
+	}
+	await.Value(t, "the call", called)
+	primary.SetSynchronous(t, "missing")
+	release()
+	err := cancelled(t, primary, func() error { return <-slept })
+	if err == nil || errors.Is(err, posthorn.ErrLeaseLost) || !strings.Contains(err.Error(), "sleeps until") {
+		t.Errorf("the sleep: %v", err)
+	}
+	primary.SetSynchronous(t, "")
+	if log := lines.String(); !strings.Contains(log, "a statement is committed, and a failover may lose it") || strings.Contains(log, "job lost") {
+		t.Errorf("the log says: %s", log)
+	}
 }

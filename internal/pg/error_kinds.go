@@ -22,6 +22,10 @@ func IsFinal(err error) bool {
 	return sqlState(err) == insufficientPrivilege
 }
 
+// IsCommitted reports whether a statement's transaction is committed: it has succeeded, or
+// lacks only the confirmation of a standby ([ErrUnconfirmed]).
+func IsCommitted(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
+
 // IsCollision reports whether a transaction failed only because of a concurrent one.
 func IsCollision(err error) bool {
 	switch sqlState(err) {

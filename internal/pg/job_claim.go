@@ -104,12 +104,14 @@ const reportFields = `
 	event_id, worker_id, action, status_code, coalesce(error_message, ''), execution_time_ms,
 	retry_scheduled, next_retry_at, retry_count, max_retries, created_at, repeated`
 
+// report returns the report also with an [ErrUnconfirmed].
 func report(ctx context.Context, db DB, verb, call string, args ...any) (JobReport, error) {
-	rows, err := Collect(ctx, db, verb, pgx.RowToStructByPos[JobReport], "select"+reportFields+" from "+call, args...)
+	rows, err := db.Query(ctx, "select"+reportFields+" from "+call, args...)
 	if err != nil {
-		return JobReport{}, err
+		return JobReport{}, Translate(verb, err)
 	}
-	return rows[0], nil
+	r, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[JobReport])
+	return r, Translate(verb, err)
 }
 
 // JobDone is the report of a job that succeeded. All fields are optional.

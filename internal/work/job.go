@@ -88,7 +88,7 @@ func (j *Job) Progress(ctx context.Context, progress json.RawMessage) error {
 	asked := time.Now()
 	err := j.Settle(func() (bool, error) {
 		_, err := pg.HeartbeatJob(ctx, j.kind.Pool, j.fence(), &j.kind.LeaseFor, progress)
-		if err == nil {
+		if pg.IsCommitted(err) {
 			j.Extended(asked, j.kind.LeaseFor)
 		}
 		return false, err
@@ -221,7 +221,7 @@ func (j *Job) suspend(ctx context.Context, does string, call func(ctx context.Co
 	var asleep error
 	err := j.report(ctx, func(ctx context.Context) (over bool, err error) {
 		until, err := call(ctx)
-		if err == nil && until != nil {
+		if pg.IsCommitted(err) && until != nil {
 			asleep = &worker.ReleaseError{After: time.Until(*until), Err: fmt.Errorf("job %d %s until %s", j.ID, does, until.UTC().Format(time.RFC3339))}
 			j.mu.Lock()
 			j.asleep = true

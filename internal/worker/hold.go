@@ -86,9 +86,9 @@ func (h *Hold) Over() bool {
 }
 
 // Settle runs a statement about the hold, while no heartbeat extends it. The function
-// reports whether the statement ends the hold; after that, and after
-// [pg.ErrLeaseLost], there are no more heartbeats. See [Hold.Gone] for a statement
-// that is repeated because its result is unknown.
+// reports whether the statement ends the hold, also with a [pg.ErrUnconfirmed]; after that,
+// and after [pg.ErrLeaseLost], there are no more heartbeats. See [Hold.Gone] for a
+// statement that is repeated because its result is unknown.
 func (h *Hold) Settle(settle func() (over bool, err error)) error {
 	h.busy.Lock()
 	defer h.busy.Unlock()
@@ -97,7 +97,7 @@ func (h *Hold) Settle(settle func() (over bool, err error)) error {
 	}
 	over, err := settle()
 	switch {
-	case err == nil:
+	case pg.IsCommitted(err):
 		h.doubt = false
 		h.over = over
 	case errors.Is(err, pg.ErrLeaseLost):
@@ -119,7 +119,7 @@ func SettleAll[T holder](things []T, settle func() (over func(thing T) bool, err
 	over, err := settle()
 	for _, thing := range things {
 		h := thing.hold()
-		h.over = h.over || err == nil && over(thing)
+		h.over = h.over || pg.IsCommitted(err) && over(thing)
 		h.doubt = h.doubt || err != nil && !pg.IsFinal(err) && !pg.IsCollision(err)
 	}
 	return err
@@ -400,6 +400,9 @@ func (b *Heartbeat[T]) extend(ctx context.Context, thing T) {
 	asked := time.Now()
 	leaseFor, err := b.Extend(ctx, thing)
 	switch {
+	case errors.Is(err, pg.ErrUnconfirmed):
+		b.Trouble.Unconfirmed(err)
+		thing.hold().Extended(asked, leaseFor)
 	case err == nil:
 		b.Trouble.Over()
 		thing.hold().Extended(asked, leaseFor)

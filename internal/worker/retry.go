@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -49,6 +50,9 @@ func (r Retry) Do(ctx context.Context, fn func(ctx context.Context) error) error
 			continue
 		case !r.Outages || pg.IsFinal(err) || ctx.Err() != nil:
 			return err
+		case errors.Is(err, pg.ErrUnconfirmed): // it is committed, and the next call finds that
+			r.Trouble.Unconfirmed(err)
+			continue
 		}
 		r.Trouble.Report(err)
 		if !Pause(ctx, TroubleWait) {

@@ -53,6 +53,13 @@ func (t *Trouble) Over() {
 	t.times, t.reported = 0, false
 }
 
+// Unconfirmed logs that a statement is committed, and is not confirmed by a standby.
+func (t *Trouble) Unconfirmed(err error) {
+	if t != nil {
+		t.Log.Warn("a statement is committed, and a failover may lose it", "error", err)
+	}
+}
+
 // At most mostFailures are logged in a failurePeriod.
 const (
 	mostFailures  = 20

@@ -20,35 +20,57 @@ import (
 	"github.com/posthorn/posthorn/internal/test/testdir"
 )
 
+// PgBouncer is a PgBouncer of one test. The test ends it.
+type PgBouncer struct {
+	URL     string
+	program string
+	dir     *testdir.Dir
+	cmd     *exec.Cmd
+}
+
 // Pooler runs a PgBouncer in transaction mode in front of a database, and returns its
 // URL. All clients share two server connections, which change clients after each
 // transaction. The test is skipped if PgBouncer is not installed.
 func Pooler(t testing.TB, database string) (url string) {
 	t.Helper()
-	program := findPooler(t)
-	owned := testdir.New(t, "pgbouncer-")
-	dir := owned.Path
-	if err := os.Chmod(dir, 0o777); err != nil { // for its socket, since it may run as another user
+	return StartPgBouncer(t, database).URL
+}
+
+// StartPgBouncer is [Pooler] for a test that kills it.
+func StartPgBouncer(t testing.TB, database string) *PgBouncer {
+	t.Helper()
+	p := &PgBouncer{program: findPooler(t), dir: testdir.New(t, "pgbouncer-")}
+	if err := os.Chmod(p.dir.Path, 0o777); err != nil { // for its socket, since it may run as another user
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "pgbouncer.ini")
-	if err := os.WriteFile(file, []byte(poolerConfig(t, database, dir)), 0o644); err != nil {
+	if err := os.WriteFile(p.file(), []byte(poolerConfig(t, database, p.dir.Path)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "-q", file)
-	cmd.SysProcAttr = unprivileged(t)
-	owned.Attach(cmd)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // fails if it has ended
-		_ = cmd.Wait()
-	})
 	// A socket, because a free port could be taken before PgBouncer listens.
-	url = "postgres://anyone@/pooled?host=" + dir + "&port=6432"
-	awaitPooler(t, url)
-	return url
+	p.URL = "postgres://anyone@/pooled?host=" + p.dir.Path + "&port=6432"
+	t.Cleanup(p.Kill)
+	p.Start(t)
+	return p
+}
+
+func (p *PgBouncer) file() string { return filepath.Join(p.dir.Path, "pgbouncer.ini") }
+
+// Start starts a PgBouncer that does not run.
+func (p *PgBouncer) Start(t testing.TB) {
+	t.Helper()
+	p.cmd = exec.Command(p.program, "-q", p.file())
+	p.cmd.SysProcAttr = unprivileged(t)
+	p.dir.Attach(p.cmd)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitPooler(t, p.URL)
+}
+
+// Kill ends it with SIGKILL.
+func (p *PgBouncer) Kill() {
+	_ = p.cmd.Process.Kill() // fails if it has ended
+	_ = p.cmd.Wait()
 }
 
 func findPooler(t testing.TB) string {
@@ -81,6 +103,7 @@ unix_socket_dir = %s
 auth_type = any
 pool_mode = transaction
 default_pool_size = 2
+server_login_retry = 1
 ignore_startup_parameters = search_path
 `, config.Host, config.Port, config.Database, config.User, password, dir)
 }

@@ -19,8 +19,8 @@ import (
 
 // unlisted are the functions and tables that the list of calls leaves out, by the reason.
 var unlisted = map[string]string{
-	"a part of other functions and of views": `as_jsonb check_pattern check_push check_pushed_table count_pending_jobs drop_push_trigger explain_job filtered_events
-		has_long_number has_work is_alive is_name job_status listed_events make_push_trigger matches_by_parts named_streams oldest_unread read_streams owed_to_webhook
+	"a part of other functions and of views": `as_jsonb check_pattern check_push check_pushed_table drop_push_trigger explain_job filtered_events
+		has_few_pending_jobs has_long_number has_work is_alive is_name job_status listed_events make_push_trigger matches_by_parts named_streams oldest_unread read_streams owed_to_webhook
 		pending publish_changes publish_with_care push_settings readable recent_jobs subscribe_with_filter subscribe_with_sql tag_room to_json
 		unacknowledged unapplied`,
 	"a part of doctor": `command_line counted due_jobs due_since examine examine_bloat examine_cluster examine_failed_jobs examine_failovers failover_in_words examine_groups examine_imports

@@ -14,11 +14,11 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// watchingConnections counts the connections of watchers. Connections of the pool
-// that ran no query do not count.
+// watchingConnections counts the connections that listen or ask for news. Those that stay in the pool do not: a Run that
+// ends while its connection is opened leaves it there.
 func watchingConnections(t *testing.T, pool *pgxpool.Pool) (n int) {
 	t.Helper()
-	err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name = 'watched' and datname = current_database() and query <> ''").Scan(&n)
+	err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name = 'watched' and datname = current_database() and query ~ '^listen |await_news'").Scan(&n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ begin
       where r.namespace_id = recent_jobs.namespace_id and r.job < recent_jobs.before
       order by r.job desc limit recent_jobs.most);
   elsif recent_jobs.status = 'PENDING' then
-    if posthorn.count_pending_jobs(recent_jobs.namespace_id, 20000) < 20000 then -- not counted for other statuses, nor for null
+    if posthorn.has_few_pending_jobs(recent_jobs.namespace_id, 20000) then -- not asked for other statuses, nor for null
       return array(
         select j.id from posthorn.few_jobs(recent_jobs.namespace_id, 'PENDING', '{}', null) j
         where j.id < recent_jobs.before order by j.id desc limit recent_jobs.most);
@@ -98,28 +98,28 @@ end $$;
 comment on function posthorn.recent_jobs(int, text, bigint, int) is
   'consumer: Candidates for browse_jobs, newest first.';
 
-create or replace function posthorn.count_pending_jobs(namespace_id int, most int)
-returns bigint language sql stable
+create or replace function posthorn.has_few_pending_jobs(namespace_id int, fewer_than int)
+returns boolean language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-  select (
+  select fewer_than > (
     select count(*) from (
-      select from posthorn.ready_jobs r where r.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) r
+      select from posthorn.ready_jobs r where r.namespace_id = has_few_pending_jobs.namespace_id limit fewer_than) r
   ) + (
     select count(*) from (
-      select from (select w.namespace_id from posthorn.waiting_jobs w limit 10 * count_pending_jobs.most) w
-      where w.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) w
+      select from (select w.namespace_id from posthorn.waiting_jobs w limit 10 * fewer_than) w
+      where w.namespace_id = has_few_pending_jobs.namespace_id limit fewer_than) w
   ) + (
     select count(*) from (
-      select from posthorn.parked_jobs p where p.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) p
+      select from posthorn.parked_jobs p where p.namespace_id = has_few_pending_jobs.namespace_id limit fewer_than) p
   ) + (
     select count(*) from (
-      select from (select b.namespace_id from posthorn.blocked_jobs b limit 10 * count_pending_jobs.most) b
-      where b.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) b)
+      select from (select b.namespace_id from posthorn.blocked_jobs b limit 10 * fewer_than) b
+      where b.namespace_id = has_few_pending_jobs.namespace_id limit fewer_than) b)
 $$;
-comment on function posthorn.count_pending_jobs(int, int) is
-  'consumer: How many rows jobs have that wait for a worker, for their time, for their tags or for other jobs, each table counted up to a number.';
+comment on function posthorn.has_few_pending_jobs(int, int) is
+  'consumer: Whether fewer jobs than a number wait for a worker, for their time, for their tags or for other jobs; counts no table beyond that number.';
 
 create or replace function posthorn.steer_jobs(
   namespace text,

@@ -31,7 +31,7 @@ async function inTransaction(work) {
 async function publish() {
   while (!ended) {
     await inTransaction(async (tx) => {
-      await ph.publish(tx, { type: 'counted', key: name, payload: { by: name } })
+      await ph.publish(tx, { type: 'counted', key: name, tags: [`by ${name}`], metadata: { by: name }, payload: { by: name } })
       await ph.enqueue(tx, { title: 'count', tags: ['counted'] })
     })
   }

@@ -63,7 +63,9 @@ func publish(ctx context.Context, ph *posthorn.Client, name string) error {
 		default:
 		}
 		err := pgx.BeginFunc(ctx, ph.Pool(), func(tx pgx.Tx) error {
-			_, err := ph.Publish(ctx, tx, posthorn.Message{Type: "counted", Key: name, Payload: map[string]string{"by": name}})
+			_, err := ph.Publish(ctx, tx, posthorn.Message{
+				Type: "counted", Key: name, Tags: []string{"by " + name}, Metadata: map[string]any{"by": name}, Payload: map[string]string{"by": name},
+			})
 			if err == nil {
 				_, err = ph.Enqueue(ctx, tx, posthorn.NewJob{Title: "count", Tags: []string{"counted"}})
 			}

@@ -113,7 +113,16 @@ func upgradeUnderLoad(t *testing.T, url string) {
 // migration that changes a table used by every claim.
 func nextRelease(t *testing.T) schema.Bundle {
 	t.Helper()
-	files := fstest.MapFS{"revision": file("1000000 -")}
+	files := present(t)
+	files["revision"] = file("1000000 -")
+	files[fmt.Sprintf("migrations/%03d_next.sql", schema.Embedded().Migration+1)] = file("alter table posthorn.groups add column next int;\n")
+	return schema.Load(t, files)
+}
+
+// present returns the files of the schema.
+func present(t *testing.T) fstest.MapFS {
+	t.Helper()
+	files := fstest.MapFS{}
 	for _, pattern := range []string{"bootstrap.sql", "migrations/*.sql", "functions/*/*/*.sql"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
@@ -127,8 +136,7 @@ func nextRelease(t *testing.T) schema.Bundle {
 			files[name] = file(string(content))
 		}
 	}
-	files[fmt.Sprintf("migrations/%03d_next.sql", schema.Embedded().Migration+1)] = file("alter table posthorn.groups add column next int;\n")
-	return schema.Load(t, files)
+	return files
 }
 
 func handleSome(t *testing.T, pool *pgxpool.Pool) int64 {

@@ -1,0 +1,73 @@
+package schema_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/schema"
+)
+
+// Postgres neither renames arguments of a function nor changes its result, so a change of these goes unnoticed until a
+// database of the last release is upgraded. TestPreviousRelease does so too, with the programs of that release, later.
+func TestPreviousSchemaIsUpgraded(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.EmptyDatabase(t))
+	if _, err := schema.Load(t, previousRelease(t)).Migrate(t.Context(), conn, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	present := present(t)
+	present["revision"] = file("1000000 -") // no release has it
+	if _, err := schema.Load(t, present).Migrate(t.Context(), conn, schema.Options{}); err != nil {
+		t.Errorf("a database of the last release is not upgraded: %v\nGive a function with other arguments or another result another name. A migration may drop one that no program calls.", err)
+	}
+}
+
+var commitLine = regexp.MustCompile(`(?m)^[0-9a-f]{40}$`)
+
+// previousRelease returns the schema of the commit that internal/previous/commit names.
+func previousRelease(t *testing.T) fstest.MapFS {
+	t.Helper()
+	named, err := os.ReadFile(filepath.Join("..", "internal", "previous", "commit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := commitLine.FindString(string(named))
+	git := func(args ...string) ([]byte, error) {
+		return exec.CommandContext(t.Context(), "git", append([]string{"-C", ".."}, args...)...).Output()
+	}
+	if _, err := git("cat-file", "-e", commit+"^{commit}"); err != nil {
+		t.Skipf("this checkout has no history back to the last release, %s: git fetch --unshallow", commit)
+	}
+	archive, err := git("archive", commit+":schema")
+	if err != nil {
+		t.Fatalf("git archive: %v", err)
+	}
+	files := fstest.MapFS{}
+	for tree := tar.NewReader(bytes.NewReader(archive)); ; {
+		header, err := tree.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Name != "revision" && !strings.HasSuffix(header.Name, ".sql") {
+			continue
+		}
+		content, err := io.ReadAll(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[header.Name] = file(string(content))
+	}
+}

@@ -124,7 +124,7 @@ func TestCancelledWaitOfAHandler(t *testing.T) {
 	close(goOn)
 	await.True(t, "the warning", func() bool {
 		primary.CancelWaits(t)
-		return strings.Contains(lines.String(), "a failover may lose it")
+		return strings.Contains(lines.String(), "a transaction of a handler is committed, and a failover may lose it")
 	})
 	primary.SetSynchronous(t, "")
 	publish("second")
@@ -349,7 +349,7 @@ func cancelledSettlement(t *testing.T, inHeartbeat bool) string {
 	close(fail)
 	await.True(t, "the warning", func() bool {
 		primary.CancelWaits(t)
-		return strings.Contains(lines.String(), "not confirmed") || strings.Contains(lines.String(), "a failover may lose it")
+		return strings.Contains(lines.String(), "settle: the transaction is committed")
 	})
 	primary.SetSynchronous(t, "")
 	close(goOn)

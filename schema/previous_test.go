@@ -9,16 +9,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
 )
 
-// Postgres neither renames arguments of a function nor changes its result, so a change of these goes unnoticed until a
-// database of the last release is upgraded. TestPreviousRelease does so too, with the programs of that release, later.
+// Postgres neither renames arguments of a function nor changes its result, and one with a new argument stands beside the old
+// one. So a change of these goes unnoticed until a database of the last release is upgraded. TestPreviousRelease does so too,
+// with the programs of that release, later.
 func TestPreviousSchemaIsUpgraded(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.EmptyDatabase(t))
@@ -29,6 +33,17 @@ func TestPreviousSchemaIsUpgraded(t *testing.T) {
 	present["revision"] = file("1000000 -") // no release has it
 	if _, err := schema.Load(t, present).Migrate(t.Context(), conn, schema.Options{}); err != nil {
 		t.Errorf("a database of the last release is not upgraded: %v\nGive a function with other arguments or another result another name. A migration may drop one that no program calls.", err)
+	}
+	functions := func(conn *pgx.Conn) []string {
+		return value[[]string](t, conn, "select array_agg(p.oid::regprocedure::text) from pg_proc p where pronamespace = 'posthorn'::regnamespace")
+	}
+	fresh := functions(connect(t, posthorntest.Database(t)))
+	for _, function := range functions(conn) {
+		name, _, _ := strings.Cut(function, "(")
+		isOverload := func(other string) bool { return strings.HasPrefix(other, name+"(") }
+		if !slices.Contains(fresh, function) && slices.ContainsFunc(fresh, isOverload) {
+			t.Errorf("after the upgrade the old %s stands beside the new one, so calls are ambiguous: drop it in a migration", function)
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func (c *Client) Group(name string, config GroupConfig) *Group {
 	config = config.withDefaults()
 	g := &Group{
 		registration: registration{
-			client: c, label: name, metrics: c.telemetry.Group(name, config.attempts()), err: config.check(),
+			client: c, label: name, metrics: c.telemetry.Group(name), err: config.check(),
 		},
 		name:       name,
 		config:     config,
@@ -70,8 +70,6 @@ func (g *Group) consumeConfig(group pg.Group, ordered bool, newEvents <-chan str
 		Blocks:              ordered && !g.config.SetAside,
 		SharedTx:            g.config.SharedTx,
 		DeadLetterUnhandled: g.config.DeadLetterUnhandled,
-		Attempts:            g.config.attempts(),
-		Delay:               g.config.delay,
 		BatchSize:           g.config.BatchSize,
 		Concurrency:         g.config.Concurrency,
 		LeaseFor:            g.config.LeaseFor,

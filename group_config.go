@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -233,21 +232,4 @@ func (g *Group) changeOrder(ctx context.Context, group pg.Group) error {
 		g.client.log.Info("the order of the group has changed", "group", g.name, "order", g.config.Order)
 	}
 	return err
-}
-
-// delay returns the approximate delay after a failed delivery, for log messages.
-func (c GroupConfig) delay(delivery int) time.Duration {
-	if n := len(c.Delays); n > 0 {
-		return c.Delays[min(max(delivery, 1), n)-1]
-	}
-	b := c.Backoff
-	return time.Duration(min(float64(b.To), float64(b.From)*math.Pow(b.Factor, float64(max(delivery, 1)-1))))
-}
-
-// attempts returns the number of attempts for an event, or 0 for no limit.
-func (c GroupConfig) attempts() int {
-	if p := c.policy(); p.Attempts != nil {
-		return *p.Attempts
-	}
-	return len(c.Delays) + 1
 }

@@ -69,7 +69,7 @@ func (c *Client) Project(name, patterns string, config ProjectionConfig, apply A
 
 func (c *Client) newProjection(name, patterns string, config ProjectionConfig, apply ApplyFunc) *projection {
 	p := &projection{
-		registration: registration{client: c, label: name, metrics: c.telemetry.Group(name, 0)},
+		registration: registration{client: c, label: name, metrics: c.telemetry.Group(name)},
 		name:         name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply,
 	}
 	p.err = p.check()

@@ -78,7 +78,7 @@ type brokerRelay struct {
 // A relay has a position in the log like a group, and is listed with the groups.
 func (c *Client) Relay(name string, config RelayConfig, sink Sink) {
 	r := &brokerRelay{
-		registration: registration{client: c, label: name, metrics: c.telemetry.Group(name, 0)},
+		registration: registration{client: c, label: name, metrics: c.telemetry.Group(name)},
 		name:         name, config: config.withDefaults(), sink: sink, owner: newOwner("supervisor"),
 	}
 	r.err = r.check()
@@ -240,7 +240,7 @@ type brokerImport struct {
 func (c *Client) Import(name string, config ImportConfig, source Source) {
 	label := "import " + name
 	i := &brokerImport{
-		registration: registration{client: c, label: label, metrics: c.telemetry.Group(label, 0)},
+		registration: registration{client: c, label: label, metrics: c.telemetry.Group(label)},
 		name:         name, config: config.withDefaults(), source: source, owner: newOwner("importer"),
 	}
 	i.err = i.check()

@@ -26,13 +26,11 @@ type Config struct {
 	SharedTx            bool // all handlers of an event run in one transaction
 	DeadLetterUnhandled bool // an event without a handler becomes a dead letter; otherwise it is passed over
 
-	Attempts    int                              // before an event is a dead letter; 0: no limit
-	Delay       func(delivery int) time.Duration // the approximate delay after a failure, for the log
-	BatchSize   int                              // events per lease, at most
-	Concurrency int                              // handlers that run at once, at most
-	LeaseFor    time.Duration                    // length of a lease; heartbeats extend it
-	Timeout     time.Duration                    // of one call of a handler; 0 for none
-	IdlePoll    time.Duration                    // how often to look for work without a notification
+	BatchSize   int           // events per lease, at most
+	Concurrency int           // handlers that run at once, at most
+	LeaseFor    time.Duration // length of a lease; heartbeats extend it
+	Timeout     time.Duration // of one call of a handler; 0 for none
+	IdlePoll    time.Duration // how often to look for work without a notification
 
 	Log     *slog.Logger
 	Observe Observer

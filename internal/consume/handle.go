@@ -1,8 +1,10 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -38,10 +40,11 @@ func (g *group) Take(work context.Context, n int, done *lease) (*lease, error) {
 	}
 	var next *lease
 	err := done.Settle(func() (bool, error) {
-		return true, g.observeSettle(work, done.Events, nil, func(ctx context.Context) (err error) {
+		_, err := g.observeSettle(work, done.Events, func(ctx context.Context) (_ []pg.Fate, err error) {
 			next, err = g.take(ctx, n, done.Lease)
-			return err
+			return nil, err
 		})
+		return true, err
 	})
 	if err == nil {
 		g.heartbeat.Remove(done)
@@ -151,9 +154,7 @@ func (w *groupWorker) judge(l *lease, e *pg.Event, subscription string, err erro
 	if l.Context().Err() != nil {
 		return released(e.ID, subscription)
 	}
-	f := failure(e.ID, subscription, err)
-	w.report(e, f, err)
-	return f
+	return failure(e.ID, subscription, err)
 }
 
 // failure turns an error into an argument of posthorn.settle.
@@ -178,25 +179,33 @@ const (
 	reasonNoHandler = "No handler for event %s"
 )
 
-// report logs a failure of an event: as a dead letter, or with the time of the next
-// attempt.
-func (g *group) report(e *pg.Event, f pg.Failure, err error) {
-	if f.Released {
+// report logs a failure of an event, with what became of it: it is a dead letter, or has a
+// time of its next attempt. Neither is known of a failure that could not be settled.
+func (g *group) report(l *lease, f *pg.Failure, fate *pg.Fate) {
+	i := slices.IndexFunc(l.Events, func(e pg.Event) bool { return e.ID == f.Event })
+	if f.Released || i < 0 {
 		return
 	}
-	attributes := []any{"handler", f.Subscription, "event", e.ID, "type", e.Type, "attempt", e.Delivery, "error", err}
+	e := &l.Events[i]
+	attributes := []any{"handler", f.Subscription, "event", e.ID, "type", e.Type, "attempt", e.Delivery, "error", cmp.Or(f.Error, f.Reason)}
 	if f.Stack != "" {
 		attributes = append(attributes, "stack", f.Stack)
 	}
-	if f.Permanent || g.Attempts > 0 && e.Delivery >= g.Attempts {
+	switch {
+	case fate.Dead:
 		g.failing.Report(true, "an event failed for good and is a dead letter now", attributes...)
-		return
+	case fate.DueAt != nil:
+		g.failing.Report(false, "a handler failed; its event is tried again", append(attributes, "next_attempt", *fate.DueAt)...)
+	default:
+		g.failing.Report(false, "a handler failed", attributes...)
 	}
-	after := g.Delay(e.Delivery)
-	if f.RetryIn != nil {
-		after = *f.RetryIn
+}
+
+// reportUnsettled logs the failures of a lease that ends without them: its events come again.
+func (g *group) reportUnsettled(l *lease) {
+	for _, f := range l.unsettled().failures {
+		g.report(l, &f, &pg.Fate{})
 	}
-	g.failing.Report(false, "a handler failed; its event is tried again", append(attributes, "next_attempt", time.Now().Add(after))...)
 }
 
 // finish marks events as done, with their failures. Failures are settled soon, together
@@ -227,9 +236,8 @@ func (g *group) extend(ctx context.Context, l *lease) (time.Duration, error) {
 		_, err := pg.Extend(ctx, g.Pool, l.Lease, g.LeaseFor)
 		return g.LeaseFor, err
 	}
-	err := g.observeSettle(ctx, l.Events[l.head:s.head], s.failures, func(ctx context.Context) error {
-		return pg.SettleUntil(ctx, g.Pool, l.Lease, s.upTo, g.LeaseFor, s.failures...)
-	})
+	e := pg.Ending{Lease: l.Lease, Part: true, UpTo: s.upTo, LeaseFor: g.LeaseFor, Failures: s.failures}
+	err := g.settle(ctx, l, l.Events[l.head:s.head], e, g.end)
 	if pg.IsCommitted(err) {
 		l.settled(s)
 	}
@@ -243,10 +251,8 @@ func (g *group) Finish(work context.Context, l *lease) {
 	defer cancel()
 	err := g.settling.Do(ctx, func(ctx context.Context) error {
 		return l.Settle(func() (bool, error) {
-			s := l.unsettled()
-			return true, g.observeSettle(ctx, l.Events[l.head:], s.failures, func(ctx context.Context) error {
-				return pg.Settle(ctx, g.Pool, l.Lease, s.failures...)
-			})
+			e := pg.Ending{Lease: l.Lease, Failures: l.unsettled().failures}
+			return true, g.settle(ctx, l, l.Events[l.head:], e, g.end)
 		})
 	})
 	switch {
@@ -254,6 +260,7 @@ func (g *group) Finish(work context.Context, l *lease) {
 		g.Lost(l)
 	case err != nil && pg.IsFinal(err): // the settlement is refused for good
 		g.Log.Error("cannot settle", "lease", l.ID, "error", err)
+		g.reportUnsettled(l)
 	}
 }
 
@@ -262,4 +269,5 @@ func (g *group) Lost(l *lease) {
 	g.heartbeat.Remove(l)
 	g.Observe.LeaseLost()
 	g.Log.Warn("lease lost: others handle its events again", "lease", l.ID, "events", len(l.Events))
+	g.reportUnsettled(l)
 }

@@ -21,9 +21,9 @@ type Observer interface {
 	Handled(ctx context.Context, h *Handler, events []pg.Event, took time.Duration, err error)
 	// Settling is called before events are settled, with the returned context.
 	Settling(ctx context.Context, events []pg.Event) context.Context
-	// Settled is called after that. If err is nil, the events are done except for the
-	// failures, which may belong to earlier events of the lease.
-	Settled(ctx context.Context, events []pg.Event, failures []pg.Failure, took time.Duration, err error)
+	// Settled is called after that. If err is nil, the events are done except for those that
+	// failed, which may be earlier events of the lease.
+	Settled(ctx context.Context, failed []pg.Fate, took time.Duration, err error)
 	// LeaseLost is called when another worker has taken a lease over.
 	LeaseLost()
 }
@@ -44,7 +44,7 @@ func (Unobserved) Handled(context.Context, *Handler, []pg.Event, time.Duration, 
 func (Unobserved) Settling(ctx context.Context, _ []pg.Event) context.Context { return ctx }
 
 // Settled does nothing.
-func (Unobserved) Settled(context.Context, []pg.Event, []pg.Failure, time.Duration, error) {}
+func (Unobserved) Settled(context.Context, []pg.Fate, time.Duration, error) {}
 
 // LeaseLost does nothing.
 func (Unobserved) LeaseLost() {}
@@ -59,10 +59,26 @@ func (g *group) call(ctx context.Context, h *Handler, tx pgx.Tx, events []pg.Eve
 }
 
 // observeSettle runs a settlement between Settling and Settled of the observer.
-func (g *group) observeSettle(ctx context.Context, events []pg.Event, failures []pg.Failure, settle func(ctx context.Context) error) error {
+func (g *group) observeSettle(ctx context.Context, events []pg.Event, settle func(ctx context.Context) ([]pg.Fate, error)) ([]pg.Fate, error) {
 	ctx = g.Observe.Settling(ctx, events)
 	began := time.Now()
-	err := settle(ctx)
-	g.Observe.Settled(ctx, events, failures, time.Since(began), err)
+	fates, err := settle(ctx)
+	g.Observe.Settled(ctx, fates, time.Since(began), err)
+	return fates, err
+}
+
+// settle settles a lease or a part of it, and logs its failures.
+func (g *group) settle(ctx context.Context, l *lease, events []pg.Event, ending pg.Ending, settle func(ctx context.Context, e pg.Ending) ([]pg.Fate, error)) error {
+	fates, err := g.observeSettle(ctx, events, func(ctx context.Context) ([]pg.Fate, error) { return settle(ctx, ending) })
+	if pg.IsCommitted(err) {
+		for i := range fates {
+			g.report(l, &ending.Failures[fates[i].Failure-1], &fates[i])
+		}
+	}
 	return err
+}
+
+// end settles a lease or a part of it outside a transaction.
+func (g *group) end(ctx context.Context, e pg.Ending) ([]pg.Fate, error) {
+	return e.Settle(ctx, g.Pool)
 }

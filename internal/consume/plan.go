@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -49,7 +48,7 @@ func (w *groupWorker) findRoutes(l *lease) bool {
 func (w *groupWorker) unhandled(e *pg.Event, r *route) []pg.Failure {
 	if r.empty() {
 		if w.DeadLetterUnhandled {
-			return []pg.Failure{w.noHandler(e, "")}
+			return []pg.Failure{noHandler(e, "")}
 		}
 		return nil
 	}
@@ -58,17 +57,12 @@ func (w *groupWorker) unhandled(e *pg.Event, r *route) []pg.Failure {
 		failures = append(failures, elsewhere(e.ID, name))
 	}
 	for _, name := range r.unknown {
-		failures = append(failures, w.noHandler(e, name))
+		failures = append(failures, noHandler(e, name))
 	}
 	return failures
 }
 
 // noHandler buries an event that no node has a handler for.
-func (g *group) noHandler(e *pg.Event, subscription string) pg.Failure {
-	f := pg.Failure{
-		Event: e.ID, Subscription: subscription, Permanent: true,
-		Reason: fmt.Sprintf(reasonNoHandler, e.Type),
-	}
-	g.report(e, f, errors.New("no node has a handler for it"))
-	return f
+func noHandler(e *pg.Event, subscription string) pg.Failure {
+	return pg.Failure{Event: e.ID, Subscription: subscription, Permanent: true, Reason: fmt.Sprintf(reasonNoHandler, e.Type)}
 }

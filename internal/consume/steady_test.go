@@ -125,10 +125,33 @@ func TestFailuresAreLogged(t *testing.T) {
 				"level=WARN", "group=billing handler=charge", "next_attempt=", "steady_test.go",
 				"level=ERROR", fmt.Sprintf("event=%d type=order.placed attempt=2 error=\"card declined\"", id),
 			} {
-				if !strings.Contains(log.String(), text) {
-					t.Errorf("%s is missing in:\n%s", text, log.String())
-				}
+				await.True(t, text+" is logged", func() bool { return strings.Contains(log.String(), text) })
 			}
+		})
+	}
+}
+
+// The log says what the database has made of a failure, also when another process has changed the policy of the group.
+func TestLogOfAFailureTellsItsFate(t *testing.T) {
+	for _, transactional := range []bool{false, true} {
+		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {
+			w := newWorld(t)
+			var log testworld.Buffer
+			ph := w.OpenWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			g := ph.Group("billing", quick)
+			g.Handle("charge", ">", func(context.Context, posthorn.Event) error {
+				w.Exec(`select posthorn.define_group('default', 'billing', '{"attempts": 1}')`)
+				return errors.New("card declined")
+			})
+			if transactional { // the transaction settles the failure of the other handler
+				g.HandleTx("book", ">", func(context.Context, pgx.Tx, posthorn.Event) error { return nil })
+			}
+			posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+			testworld.Run(t, ph)
+			await.True(t, "a dead letter is logged", func() bool {
+				return strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), "is a dead letter now") &&
+					strings.Contains(log.String(), "handler=charge") && !strings.Contains(log.String(), "next_attempt=")
+			})
 		})
 	}
 }

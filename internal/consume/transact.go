@@ -170,11 +170,11 @@ func (w *groupWorker) commit(ctx context.Context, l *lease, end int, owed []pg.F
 	before := l.Events[l.head:end]
 	e := pg.Ending{Lease: l.Lease, LeaseFor: w.LeaseFor, Failures: slices.Concat(s.failures, owed)}
 	if over = end == len(l.Events); !over {
-		e.UpTo = l.Events[end-1].ID
+		e.Part, e.UpTo = true, l.Events[end-1].ID
 		next := l.routes[end]
 		e.Another = !w.router.table.batches && (w.SharedTx || len(next.plain) == 0 && len(next.transactional) > 0)
 	}
-	err = w.observeSettle(ctx, before, e.Failures, func(ctx context.Context) error { return w.pipeline.Commit(ctx, e) })
+	err = w.settle(ctx, l, before, e, w.pipeline.Commit)
 	if err == nil {
 		s.head = end
 		l.settled(s)

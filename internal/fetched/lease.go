@@ -185,27 +185,27 @@ const shortDeadline = time.Millisecond
 // costs nothing per event. The caller runs in Settle or in a heartbeat.
 func (l *Lease) write(ctx context.Context, s settlement) error {
 	ctx = l.group.withLeaseTime(ctx)
-	db := l.group.Pool
-	metrics := l.group.Metrics
 	if s.complete && !s.releaseRest {
-		return metrics.Settle(ctx, l.Events[l.savedHead:], s.failures, func(ctx context.Context) error {
-			return pg.Settle(ctx, db, l.Lease, s.failures...)
-		})
+		return l.settle(ctx, l.Events[l.savedHead:], pg.Ending{Lease: l.Lease, Failures: s.failures})
 	}
 	var err error
 	if s.head > l.savedHead || !s.releaseRest {
-		err = metrics.Settle(ctx, l.Events[l.savedHead:s.head], s.failures, func(ctx context.Context) error {
-			return pg.SettleUntil(ctx, db, l.Lease, s.upTo, shortDeadline, s.failures...)
-		})
-		if !pg.IsCommitted(err) {
+		e := pg.Ending{Lease: l.Lease, Part: true, UpTo: s.upTo, LeaseFor: shortDeadline, Failures: s.failures}
+		if err = l.settle(ctx, l.Events[l.savedHead:s.head], e); !pg.IsCommitted(err) {
 			return err
 		}
 		l.markSaved(s)
 	}
 	if s.releaseRest {
-		err = cmp.Or(pg.Release(ctx, db, l.Lease), err)
+		err = cmp.Or(pg.Release(ctx, l.group.Pool, l.Lease), err)
 	}
 	return err
+}
+
+func (l *Lease) settle(ctx context.Context, events []pg.Event, e pg.Ending) error {
+	return l.group.Metrics.Settle(ctx, events, func(ctx context.Context) ([]pg.Fate, error) {
+		return e.Settle(ctx, l.group.Pool)
+	})
 }
 
 func (l *Lease) markSaved(s settlement) {

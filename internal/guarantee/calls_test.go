@@ -107,6 +107,7 @@ var everyday = []calls{
 		"select posthorn.settle(" + held + ")",
 		"select posthorn.settle(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'))))",
 		"select posthorn.settle(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'), 'permanent', true)))",
+		"select count(*) from posthorn.settle_failed(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'), 'error', 'no')))",
 	}},
 
 	// Windows of many events, which read a dozen rows for each.

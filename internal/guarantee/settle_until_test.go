@@ -149,3 +149,24 @@ func TestRepeatedFailureLeavesTheRetry(t *testing.T) {
 	s.settle(retried)
 	wantEvents(t, s.drain())
 }
+
+// The call that settles failures answers what became of each: a retry, or a dead letter by the decision of the worker or of
+// the group; released events have not failed.
+func TestSettleFailedTellsWhatBecameOfEach(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"attempts": 2}`)
+	events := s.publishMany(4)
+	settle := func(l lease, upto any, failures ...failure) []string {
+		return column[string](s, `select concat_ws(' ', failure, attempts, dead, due_at is not null)
+			from posthorn.settle_failed($1, $2, $3::text::jsonb, $4)`, l.ID, l.Attempt, list(failures), upto)
+	}
+	l := s.claim(4)
+	equal(t, "fates", settle(l, events[0], failure{Event: events[2], RetryIn: "1 hour"}, failure{Event: events[0], Permanent: true}),
+		[]string{"1 1 f t", "2 1 t f"})
+	equal(t, "fates of the rest", settle(l, nil, failure{Event: events[3], Released: true}, failure{Event: events[1], RetryIn: "1 day"}),
+		[]string{"2 1 f t"})
+	wantEvents(t, s.drain(), events[3])
+	s.turnClock(2 * time.Hour)
+	equal(t, "fate after the last attempt", settle(s.claim(1), nil, failure{Event: events[2]}), []string{"1 2 t f"})
+}

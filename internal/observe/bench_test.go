@@ -29,7 +29,7 @@ func BenchmarkHandled(b *testing.B) {
 }
 
 func benchmarkHandled(b *testing.B, config observe.Config) {
-	g := observe.New(config).Group("billing", 5)
+	g := observe.New(config).Group("billing")
 	h := &consume.Handler{Name: "charge"}
 	g.Watch(h)
 	events := []pg.Event{{ID: 7, Stream: "orders", Type: "order.placed", Metadata: []byte(

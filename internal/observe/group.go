@@ -19,7 +19,6 @@ import (
 type Group struct {
 	telemetry *Telemetry
 	name      string
-	attempts  int // after which an event becomes a dead letter; 0 for no limit
 
 	// noSDK is true if no SDK recorded the last span. Then no spans are started until
 	// recheckInterval has passed since checkedAt, since a program may set its provider
@@ -46,12 +45,11 @@ type handler struct {
 	errorSets  attributeSets
 }
 
-// Group returns the observer of a group whose events become dead letters after a number
-// of attempts.
-func (t *Telemetry) Group(name string, attempts int) *Group {
+// Group returns the observer of a group.
+func (t *Telemetry) Group(name string) *Group {
 	group := groupKey.String(name)
 	return &Group{
-		telemetry: t, name: name, attempts: attempts,
+		telemetry: t, name: name,
 		leaseSet:   newAttributeSet([]attribute.KeyValue{system, group}),
 		settleSets: attributeSets{base: with(settling, group)},
 		fetchSets:  attributeSets{base: with(receiving, group)},
@@ -143,37 +141,27 @@ func (g *Group) Settling(ctx context.Context, events []pg.Event) context.Context
 
 // Settled ends the span of a settlement. If the settlement succeeded, it counts the
 // failures.
-func (g *Group) Settled(ctx context.Context, events []pg.Event, failures []pg.Failure, took time.Duration, err error) {
+func (g *Group) Settled(ctx context.Context, failed []pg.Fate, took time.Duration, err error) {
 	g.end(ctx, err)
 	if t := g.telemetry; t.operation.Enabled(ctx) {
 		t.operation.Record(ctx, took.Seconds(), g.settleSets.get("", err).record...)
 	}
-	if err != nil {
+	if !pg.IsCommitted(err) {
 		return
 	}
-	for i := range failures {
-		if !failures[i].Released {
-			g.failed(ctx, &failures[i], events)
-		}
+	for i := range failed {
+		g.failed(ctx, failed[i].Subscription, failed[i].Dead)
 	}
 }
 
-func (g *Group) failed(ctx context.Context, f *pg.Failure, events []pg.Event) {
-	h := g.handler(f.Subscription)
+func (g *Group) failed(ctx context.Context, subscription string, dead bool) {
+	h := g.handler(subscription)
 	h.counts.failed.Add(1)
 	g.telemetry.failed.Add(ctx, 1, h.successSet.add...)
-	if f.Permanent || g.isLastAttempt(f.Event, events) {
+	if dead {
 		h.counts.dead.Add(1)
 		g.telemetry.dead.Add(ctx, 1, h.successSet.add...)
 	}
-}
-
-// isLastAttempt reports whether an event has used up its attempts, by the configuration
-// of the group in this process.
-func (g *Group) isLastAttempt(id int64, events []pg.Event) bool {
-	return g.attempts > 0 && slices.ContainsFunc(events, func(e pg.Event) bool {
-		return e.ID == id && e.Delivery >= g.attempts
-	})
 }
 
 // LeaseLost counts a lost lease.

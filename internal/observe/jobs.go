@@ -17,7 +17,7 @@ type Jobs struct {
 
 // Jobs returns the observer of jobs under a name.
 func (t *Telemetry) Jobs(name string) *Jobs {
-	j := &Jobs{Group: t.Group(name, 0), handler: &consume.Handler{Name: name}}
+	j := &Jobs{Group: t.Group(name), handler: &consume.Handler{Name: name}}
 	j.Group.Watch(j.handler)
 	return j
 }
@@ -51,13 +51,12 @@ func (j *Jobs) Settle(ctx context.Context, jobs []*pg.ClaimedJob, settle func(ct
 	if !j.Group.noSDK.Load() {
 		events = asEvents(jobs)
 	}
-	return j.Group.Settle(ctx, events, nil, settle)
+	return j.Group.Settle(ctx, events, func(ctx context.Context) ([]pg.Fate, error) { return nil, settle(ctx) })
 }
 
 // Failed counts a failed attempt, and whether the job has failed for good.
-func (j *Jobs) Failed(job *pg.ClaimedJob, dead bool) {
-	failure := pg.Failure{Event: job.ID, Subscription: j.handler.Name, Permanent: dead}
-	j.Group.failed(context.Background(), &failure, nil)
+func (j *Jobs) Failed(dead bool) {
+	j.Group.failed(context.Background(), j.handler.Name, dead)
 }
 
 // LeaseLost counts a lost lease.

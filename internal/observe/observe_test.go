@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 // A program may set its provider after it has opened the client.
 func TestProviderIsSetLate(t *testing.T) {
-	g := observe.New(observe.Config{}).Group("billing", 5)
+	g := observe.New(observe.Config{}).Group("billing")
 	h := &consume.Handler{Name: "charge"}
 	g.Watch(h)
 	events := []pg.Event{{ID: 7, Stream: "orders"}}

@@ -36,12 +36,12 @@ func (g *Group) Fetched(ctx context.Context, events []pg.Event, began time.Time)
 
 // Settle observes a call that settles events.
 func (g *Group) Settle(
-	ctx context.Context, events []pg.Event, failures []pg.Failure, settle func(ctx context.Context) error,
+	ctx context.Context, events []pg.Event, settle func(ctx context.Context) ([]pg.Fate, error),
 ) error {
 	ctx = g.Settling(ctx, events)
 	started := time.Now()
-	err := settle(ctx)
-	g.Settled(ctx, events, failures, time.Since(started), err)
+	fates, err := settle(ctx)
+	g.Settled(ctx, fates, time.Since(started), err)
 	return err
 }
 
@@ -62,7 +62,7 @@ func (g *Group) Apply(ctx context.Context, h *consume.Handler, events []pg.Event
 	defer func() {
 		g.Handled(ctx, h, events, time.Since(started), err)
 		if err != nil && len(events) == 1 {
-			g.failed(ctx, &pg.Failure{Event: events[0].ID, Subscription: h.Name}, events)
+			g.failed(ctx, h.Name, false)
 		}
 	}()
 	err = apply(ctx)
@@ -73,7 +73,7 @@ func (g *Group) Apply(ctx context.Context, h *consume.Handler, events []pg.Event
 func (g *Group) Buried(ctx context.Context, name string, failures []pg.Failure) {
 	for i := range failures {
 		if !failures[i].Released {
-			g.failed(ctx, &pg.Failure{Event: failures[i].Event, Subscription: name, Permanent: failures[i].Permanent}, nil)
+			g.failed(ctx, name, failures[i].Permanent)
 		}
 	}
 }

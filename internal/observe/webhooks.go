@@ -22,7 +22,7 @@ type Webhooks struct {
 
 // Webhooks returns the observer of webhooks.
 func (t *Telemetry) Webhooks() *Webhooks {
-	return &Webhooks{Group: t.Group("webhooks", 0), namespace: t.namespace.Value.AsString(), handlers: map[string]*consume.Handler{}}
+	return &Webhooks{Group: t.Group("webhooks"), namespace: t.namespace.Value.AsString(), handlers: map[string]*consume.Handler{}}
 }
 
 func (w *Webhooks) handler(namespace, webhook string) *consume.Handler {
@@ -55,7 +55,7 @@ func (w *Webhooks) Sent(ctx context.Context, namespace, webhook string, events [
 func (w *Webhooks) Failed(namespace, webhook string, failed, dead int) {
 	name := w.handler(namespace, webhook).Name
 	for i := range failed {
-		w.Group.failed(context.Background(), &pg.Failure{Subscription: name, Permanent: i < dead}, nil)
+		w.Group.failed(context.Background(), name, i < dead)
 	}
 }
 

@@ -97,9 +97,14 @@ func TestSettleUntilAgain(t *testing.T) {
 		lease := claim(t, pool, "g")
 		failures := []pg.Failure{{Event: first, Permanent: true}, {Event: second}}
 		for range 2 {
-			check(t, pg.SettleUntil(t.Context(), pool, lease, second, time.Minute, failures...))
+			ending := pg.Ending{Lease: lease, Part: true, UpTo: second, LeaseFor: time.Minute, Failures: failures}
+			fates := must(ending.Settle(t.Context(), pool))(t)
+			if len(fates) != 2 || !fates[0].Dead || fates[1].Dead || fates[1].DueAt == nil {
+				t.Errorf("fates: %+v", fates)
+			}
 		}
-		if err := pg.SettleUntil(t.Context(), pool, lease, second, time.Minute, pg.Failure{Event: first, Subscription: "other"}); !errors.Is(err, pg.ErrInvalid) {
+		other := pg.Ending{Lease: lease, Failures: []pg.Failure{{Event: first, Subscription: "other"}}}
+		if _, err := other.Settle(t.Context(), pool); !errors.Is(err, pg.ErrInvalid) {
 			t.Errorf("a failure that was not recorded: %v", err)
 		}
 		check(t, pg.Settle(t.Context(), pool, lease))

@@ -54,12 +54,13 @@ func commitTime(leaseFor time.Duration) time.Duration { return max(leaseFor, Lea
 type Ending struct {
 	Lease    Lease
 	First    int64 // the id of the first event that is settled; only for projections
-	UpTo     int64 // the id of the last event that is settled; 0 for all of them
+	Part     bool  // the lease keeps the events after UpTo
+	UpTo     int64 // the id of the last event that is settled; 0 with failures alone
 	Failures []Failure
 
 	Jobs *JobsEnding // instead of events
 
-	LeaseFor time.Duration // see [SettleUntil]
+	LeaseFor time.Duration // the deadline of a part is at least half of it away then
 	Another  bool          // begin another transaction after the commit
 }
 
@@ -74,27 +75,31 @@ type JobsEnding struct {
 // Commit settles events of a lease, or completes jobs, and commits the transaction that is
 // open on a connection, in one round trip. After a statement that failed, the server skips the
 // rest: effects are committed only with the end of their events or jobs. A failure of the commit
-// itself is a [CommitError]. Errors of settling are those of [Settle] and [SettleUntil].
+// itself is a [CommitError]. Errors of settling are those of [Settle].
 //
-// After an [ErrUnconfirmed], the transaction is committed.
+// After an [ErrUnconfirmed], the transaction is committed. Commit returns what became of the
+// failures.
 //
 // With Another, the status of the connection tells whether a new transaction has begun. A
 // failure to begin one is not an error, since the last one is committed.
-func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
+func Commit(ctx context.Context, conn *pgx.Conn, e Ending) ([]Fate, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTime(e.LeaseFor))
 	defer cancel()
-	batch := &pgx.Batch{}
-	if err := e.queue(batch); err != nil {
-		return Translate(e.verb(), err)
+	sql, args, err := e.statement()
+	if err != nil {
+		return nil, Translate(e.verb(), err)
 	}
+	batch := &pgx.Batch{}
+	batch.Queue(sql, args...)
 	batch.Queue("commit")
 	if e.Another {
 		batch.Queue("begin")
 	}
 	results := conn.SendBatch(ctx, batch)
 	defer func() { _ = results.Close() }()
-	if _, err := results.Exec(); err != nil {
-		return Translate(e.verb(), err)
+	fates, err := e.receive(results.Query())
+	if err != nil {
+		return nil, err
 	}
 	tag, err := results.Exec()
 	if err == nil && tag.String() == "ROLLBACK" {
@@ -106,9 +111,37 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 		}
 	}
 	if err != nil {
-		return &CommitError{Translate("commit", err)}
+		return fates, &CommitError{Translate("commit", err)}
 	}
-	return nil
+	return fates, nil
+}
+
+// Settle settles events of a lease outside a transaction, and returns what became of the failures.
+func (e Ending) Settle(ctx context.Context, db DB) ([]Fate, error) {
+	sql, args, err := e.statement()
+	if err != nil {
+		return nil, Translate(e.verb(), err)
+	}
+	return e.receive(db.Query(ctx, sql, args...))
+}
+
+// receive reads the answer of the statement: only that about failures has rows that matter. It
+// returns them also with an [ErrUnconfirmed].
+func (e Ending) receive(rows pgx.Rows, err error) (fates []Fate, _ error) {
+	if err != nil {
+		return nil, Translate(e.verb(), err)
+	}
+	if len(e.Failures) > 0 {
+		var f Fate
+		_, err = pgx.ForEachRow(rows, []any{&f.Failure, &f.Subscription, &f.Attempts, &f.DueAt, &f.Dead}, func() error {
+			fates = append(fates, f)
+			return nil
+		})
+	} else {
+		rows.Close()
+		err = rows.Err()
+	}
+	return fates, Translate(e.verb(), err)
 }
 
 // verb names what the last statement before the commit does, for errors.
@@ -119,31 +152,28 @@ func (e Ending) verb() string {
 	return "settle"
 }
 
-// queue queues the statement that settles, or completes jobs.
-func (e Ending) queue(batch *pgx.Batch) error {
-	if j := e.Jobs; j != nil && len(j.Done.IDs) == 1 {
-		batch.Queue("select posthorn.complete_job($1::bigint, $2::text, $3::int, null, $4::bigint, $5::json, once => true)",
-			j.Done.IDs[0], j.Worker, j.Done.Attempts[0], j.Done.ExecutionTimesMS[0], Document(j.Results[0]))
-		return nil
-	} else if j != nil {
-		batch.Queue("select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[], $5::json[], all_held => true)",
-			j.Worker, j.Done.IDs, j.Done.Attempts, j.Done.ExecutionTimesMS, j.Results)
-		return nil
+// statement returns the statement that settles, or completes jobs.
+func (e Ending) statement() (sql string, args []any, err error) {
+	switch j := e.Jobs; {
+	case j != nil && len(j.Done.IDs) == 1:
+		return "select posthorn.complete_job($1::bigint, $2::text, $3::int, null, $4::bigint, $5::json, once => true)",
+			[]any{j.Done.IDs[0], j.Worker, j.Done.Attempts[0], j.Done.ExecutionTimesMS[0], Document(j.Results[0])}, nil
+	case j != nil:
+		return "select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[], $5::json[], all_held => true)",
+			[]any{j.Worker, j.Done.IDs, j.Done.Attempts, j.Done.ExecutionTimesMS, j.Results}, nil
+	case e.First != 0:
+		return settleProjectionSQL, []any{e.Lease.ID, e.Lease.Attempt, e.First, e.UpTo, Period(e.LeaseFor)}, nil
+	case len(e.Failures) > 0:
+		document, err := failuresDocument(e.Failures)
+		var upTo *int64
+		if e.Part {
+			upTo = &e.UpTo
+		}
+		return settleFailedSQL, []any{e.Lease.ID, e.Lease.Attempt, document, upTo, Period(e.LeaseFor)}, err
+	case e.Part:
+		return settleUntilSQL, []any{e.Lease.ID, e.Lease.Attempt, e.UpTo, Period(e.LeaseFor), "[]"}, nil
 	}
-	if e.First != 0 {
-		batch.Queue(settleProjectionSQL, e.Lease.ID, e.Lease.Attempt, e.First, e.UpTo, Period(e.LeaseFor))
-		return nil
-	}
-	document, err := failuresDocument(e.Failures)
-	if err != nil {
-		return err
-	}
-	if e.UpTo == 0 {
-		batch.Queue(settleSQL, e.Lease.ID, e.Lease.Attempt, document)
-	} else {
-		batch.Queue(settleUntilSQL, e.Lease.ID, e.Lease.Attempt, e.UpTo, Period(e.LeaseFor), document)
-	}
-	return nil
+	return settleSQL, []any{e.Lease.ID, e.Lease.Attempt, "[]"}, nil
 }
 
 // CommitError is the error of a commit after its events were settled, or its jobs completed.

@@ -30,17 +30,17 @@ func TestCommitSettles(t *testing.T) {
 		defineGroup(t, pool, "g", pg.GroupConfig{})
 		first, second := publish(t, pool, pg.Message{Type: "a"}), publish(t, pool, pg.Message{Type: "b"})
 		ending := pg.Ending{
-			Lease: claim(t, pool, "g"), UpTo: first, LeaseFor: time.Minute, Another: true,
+			Lease: claim(t, pool, "g"), Part: true, UpTo: first, LeaseFor: time.Minute, Another: true,
 			Failures: []pg.Failure{{Event: first, Error: "it's \\ odd", Permanent: true}},
 		}
 		conn := begin(t, pool)
-		check(t, pg.Commit(t.Context(), conn.Conn(), ending))
+		must(pg.Commit(t.Context(), conn.Conn(), ending))(t)
 		if status := conn.Conn().PgConn().TxStatus(); status != 'T' {
 			t.Errorf("after another was asked for: %c", status)
 		}
-		ending.UpTo, ending.Another = 0, false
+		ending.Part, ending.Another = false, false
 		ending.Failures = []pg.Failure{{Event: second, Permanent: true}}
-		check(t, pg.Commit(t.Context(), conn.Conn(), ending))
+		must(pg.Commit(t.Context(), conn.Conn(), ending))(t)
 		if status := conn.Conn().PgConn().TxStatus(); status != 'I' {
 			t.Errorf("at the end: %c", status)
 		}
@@ -63,7 +63,7 @@ func TestCommitOfALostLease(t *testing.T) {
 		check(t, pg.Release(t.Context(), pool, lease))
 		for _, upTo := range []int64{first, 0} {
 			conn := begin(t, pool)
-			err := pg.Commit(t.Context(), conn.Conn(), pg.Ending{Lease: lease, UpTo: upTo, LeaseFor: time.Minute, Another: true})
+			_, err := pg.Commit(t.Context(), conn.Conn(), pg.Ending{Lease: lease, Part: upTo > 0, UpTo: upTo, LeaseFor: time.Minute, Another: true})
 			if !errors.Is(err, pg.ErrLeaseLost) {
 				t.Errorf("up to %d: %v", upTo, err)
 			}
@@ -82,7 +82,7 @@ func TestCommitRefused(t *testing.T) {
 		lease := claim(t, pool, "g")
 		conn := begin(t, pool)
 		must(conn.Exec(t.Context(), "insert into effects values (1)"))(t)
-		err := pg.Commit(t.Context(), conn.Conn(), pg.Ending{Lease: lease, Another: true})
+		_, err := pg.Commit(t.Context(), conn.Conn(), pg.Ending{Lease: lease, Another: true})
 		if refused, ok := errors.AsType[*pg.CommitError](err); !ok || !refused.Refused() {
 			t.Errorf("commit: %v", err)
 		}

@@ -41,6 +41,16 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	})
 }
 
+// Fate is what became of a failure: it is due again, or a dead letter, or, if neither, its
+// subscription was removed.
+type Fate struct {
+	Failure      int // its place in the list of failures, from 1
+	Subscription string
+	Attempts     *int
+	DueAt        *time.Time
+	Dead         bool
+}
+
 // Settle ends a lease: its events are done, except for the failures. It fails with
 // [ErrLeaseLost], and changes nothing, when the lease is not held any more.
 func Settle(ctx context.Context, db DB, lease Lease, failures ...Failure) error {
@@ -53,18 +63,10 @@ func Settle(ctx context.Context, db DB, lease Lease, failures ...Failure) error 
 
 const settleSQL = "select posthorn.settle($1::bigint, $2::int, $3::jsonb)"
 
-// SettleUntil settles the events of a lease up to the given one and keeps the rest. The
-// deadline is at least half of leaseFor away then. It fails with [ErrLeaseLost] like
-// [Settle].
-func SettleUntil(ctx context.Context, db DB, lease Lease, event int64, leaseFor time.Duration, failures ...Failure) error {
-	document, err := failuresDocument(failures)
-	if err != nil {
-		return Translate("settle", err)
-	}
-	return Exec(ctx, db, "settle", settleUntilSQL, lease.ID, lease.Attempt, event, Period(leaseFor), document)
-}
-
 const settleUntilSQL = "select posthorn.settle_until($1::bigint, $2::int, $3::bigint, $4::text::interval, $5::jsonb)"
+
+const settleFailedSQL = "select failure, subscription, attempts, due_at, dead " +
+	"from posthorn.settle_failed($1::bigint, $2::int, $3::jsonb, $4::bigint, $5::text::interval)"
 
 func failuresDocument(failures []Failure) (string, error) {
 	if len(failures) == 0 {

@@ -214,7 +214,8 @@ func (p *Projection) apply(l *lease, start, end int) error {
 			if len(wanted) == 0 {
 				return over, pg.SettleProjection(ctx, p.Pool, l.Lease, ending.First, ending.UpTo, p.LeaseFor)
 			}
-			return over, p.pipeline.Commit(ctx, ending)
+			_, err := p.pipeline.Commit(ctx, ending)
+			return over, err
 		}))
 		if handlerErr != nil && !pg.IsCollision(handlerErr) {
 			return &refusal{handlerErr}

@@ -211,7 +211,7 @@ func (k *kind) transact(ctx context.Context, t *transactions, jobs []*Job) (hand
 	defer cancel()
 	all := func(*Job) bool { return true }
 	return worker.Blame(k.settleOnce(ctx, jobs, all, func(ctx context.Context) error {
-		err := t.Commit(ctx, pg.Ending{Jobs: k.endingOf(jobs), LeaseFor: k.LeaseFor, Another: t.more})
+		_, err := t.Commit(ctx, pg.Ending{Jobs: k.endingOf(jobs), LeaseFor: k.LeaseFor, Another: t.more})
 		if errors.Is(err, pg.ErrInvalid) {
 			err = &worker.PermanentError{Err: fmt.Errorf("a result cannot be saved: %w", err)}
 		}

@@ -356,7 +356,7 @@ func (k *kind) recordFailure(work context.Context, j *Job, f pg.JobFailure, caus
 		return
 	}
 	dead := report.NextRetryAt == nil
-	k.Observe.Failed(&j.ClaimedJob, dead)
+	k.Observe.Failed(dead)
 	attributes := withStack(cause, "job", j.ID, "title", j.Title, "attempt", j.Attempt, "error", cause)
 	if dead {
 		k.failing.Report(true, "a job failed for good", attributes...)

@@ -46,7 +46,7 @@ type Observer interface {
 	// Settle calls a function that records the ends of jobs.
 	Settle(ctx context.Context, jobs []*pg.ClaimedJob, settle func(ctx context.Context) error) error
 	// Failed is called when a failure was recorded; dead means that it was the last one.
-	Failed(j *pg.ClaimedJob, dead bool)
+	Failed(dead bool)
 	// LeaseLost is called when a job was taken away while this process had it.
 	LeaseLost()
 }

@@ -160,19 +160,19 @@ func (p *Pipeline) Run(run func(tx pgx.Tx) error) error {
 }
 
 // Commit settles or completes, commits, and begins the next transaction if there is another
-// and the connection may be kept.
-func (p *Pipeline) Commit(ctx context.Context, ending pg.Ending) error {
+// and the connection may be kept. It returns what became of the failures.
+func (p *Pipeline) Commit(ctx context.Context, ending pg.Ending) ([]pg.Fate, error) {
 	ending.Another = ending.Another && time.Now().Before(p.keep)
-	err := pg.Commit(ctx, p.conn.Conn(), ending)
+	fates, err := pg.Commit(ctx, p.conn.Conn(), ending)
 	if errors.Is(err, pg.ErrUnconfirmed) {
 		p.from.log.Warn("a transaction of a handler is committed, and a failover may lose it", "error", err)
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	if !ending.Another || p.conn.Conn().PgConn().TxStatus() != 'T' {
 		p.release()
 	}
-	return nil
+	return fates, nil
 }
 
 // End rolls back the transaction that is open.

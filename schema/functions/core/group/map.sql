@@ -27,7 +27,7 @@
 --   listed_events, lease_events ──► the events of a lease; filtered_events if the group has subscriptions
 --
 --   settle ──► end_lease ──► the lease is deleted: done, with one delete for the whole batch
---      └► settle_failures ──► retries, or dead_letters after the last attempt (bury)
+--      └► settle_failures ──► retries, or dead_letters after the last attempt (bury); settle_failed answers which
 --   publish_to ──► retries   an event for one group, outside the log
 --   seek ──► group_moves, group_moved; delete_group ──► group_ends; resume_group ──► group_resumed   hooks, see the room base
 --   extend keeps a lease, release gives it back, settle_until ends a part of it, seek moves the cursor

@@ -99,9 +99,10 @@ func TestCancelledWaitOfAHandler(t *testing.T) {
 	w := testworld.Open(t, posthorn.Config{
 		DatabaseURL: primary.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil)),
 	})
+	w.Exec("create table public.effects (event bigint)")
 	var first atomic.Int32
 	called, goOn, next := make(chan struct{}, 10), make(chan struct{}), make(chan struct{}, 10)
-	w.Group("g", testworld.FromBeginning()).HandleTx("h", ">", func(ctx context.Context, _ pgx.Tx, e posthorn.Event) error {
+	w.Group("g", testworld.FromBeginning()).HandleTx("h", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		if e.Type == "second" {
 			next <- struct{}{}
 			return nil
@@ -109,10 +110,13 @@ func TestCancelledWaitOfAHandler(t *testing.T) {
 		first.Add(1)
 		called <- struct{}{}
 		<-goOn
-		return nil
+		_, err := tx.Exec(ctx, "insert into public.effects values ($1)", e.ID) // without an effect, it would not wait
+		return err
 	})
 	stop := w.Start()
 	defer stop()
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
 	publish := func(kind string) {
 		if _, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: kind}); err != nil {
 			t.Fatal(err)
@@ -121,7 +125,7 @@ func TestCancelledWaitOfAHandler(t *testing.T) {
 	publish("first")
 	await.Value(t, "the first call", called)
 	primary.SetSynchronous(t, "missing")
-	close(goOn)
+	release()
 	await.True(t, "the warning", func() bool {
 		primary.CancelWaits(t)
 		return strings.Contains(lines.String(), "a transaction of a handler is committed, and a failover may lose it")
@@ -130,6 +134,7 @@ func TestCancelledWaitOfAHandler(t *testing.T) {
 	publish("second")
 	await.Value(t, "the second event", next)
 	equal(t, "calls for the first event", int(first.Load()), 1)
+	equal(t, "effects", testworld.Ask[int](w, "select count(*) from public.effects"), 1)
 }
 
 // The context of a publisher ends while its commit waits for a standby. Posthorn does not
@@ -344,6 +349,8 @@ func cancelledSettlement(t *testing.T, inHeartbeat bool) string {
 	publish(types...)
 	stop := w.Start()
 	defer stop()
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
 	await.Value(t, "the first call", called)
 	primary.SetSynchronous(t, "missing")
 	close(fail)
@@ -352,7 +359,7 @@ func cancelledSettlement(t *testing.T, inHeartbeat bool) string {
 		return strings.Contains(lines.String(), "settle: the transaction is committed")
 	})
 	primary.SetSynchronous(t, "")
-	close(goOn)
+	release()
 	publish("last")
 	await.Value(t, "the last event", last)
 	equal(t, "calls for the first event", int(first.Load()), 1)

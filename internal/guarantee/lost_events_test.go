@@ -93,6 +93,9 @@ func eventsAreLost(t *testing.T, kind string) {
 	testworld.Run(t, client)
 	s.publishMany(30)
 	b.await(t, 30)
+	s.exec("select posthorn.define_namespace('operations')")
+	s.refused("PH001", "update posthorn.config set value = 'nowhere' where key = 'failover_events'")
+	s.exec("update posthorn.config set value = 'operations' where key = 'failover_events'")
 
 	late := own.session() // an id that is not after the others, and lost nevertheless
 	late.exec("begin")
@@ -116,6 +119,15 @@ func eventsAreLost(t *testing.T, kind string) {
 	equal(t, "lost events", column[int64](s, "select id from posthorn.list_lost_events('default', 1) order by id"), lost)
 	equal(t, "the last one", value[string](s, "select concat_ws(' ', stream, type, key, payload->>'a', found_by) from posthorn.list_lost_events('default', 1) order by id desc limit 1"),
 		"other order.placed k 1 relay out")
+	equal(t, "events of failovers", column[string](s, `
+		select concat_ws(' ', e.type, s.name, payload->'failover', payload->>'reason', payload->'timeline', payload->>'namespace', payload->>'relay',
+			payload->'lost', payload->'failed')
+		from posthorn.events e join posthorn.stream_names s on s.id = e.stream_id
+		where e.namespace_id = posthorn.namespace_id('operations') order by e.id`),
+		[]string{"posthorn.failover posthorn 1 promotion 2", "posthorn.failover.compared posthorn 1 default out 22 false"})
+	equal(t, "up to when events may be lost", value[bool](s, `
+		select (e.payload->>'lost_after')::timestamptz is not distinct from f.replayed_at and (e.payload->>'at')::timestamptz = f.at
+		from posthorn.events e, posthorn.list_failovers('default') f where e.type = 'posthorn.failover'`), true)
 	equal(t, "failovers", column[string](s, "select concat_ws(' ', id, reason, timeline, lost, brought_back, looked, not_looked) from posthorn.list_failovers('default')"),
 		[]string{"1 promotion 2 22 0 {out} {}"})
 	equal(t, "seen without the stream other", value[int64](s, "select lost from posthorn.list_failovers('default', '{other}')"), 21)

@@ -40,6 +40,11 @@ begin
       raise exception '% cannot be %', new.key, quote_literal(new.value)
         using errcode = 'PH004', hint = 'Give a period from 10 milliseconds to an hour.';
     end if;
+  elsif new.key = 'failover_events' then
+    if new.value <> 'off' and not exists (select from posthorn.namespaces n where n.namespace = new.value) then
+      raise exception 'failover_events cannot be %: there is no such namespace', quote_literal(new.value)
+        using errcode = 'PH001', hint = 'Give the name of a namespace, or off.';
+    end if;
   elsif new.key <> 'retention_hard_limit' then
     raise exception 'there is no configuration key "%"', new.key
       using errcode = 'PH004', hint = 'See: select key, description from posthorn.config;';

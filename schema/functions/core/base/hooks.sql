@@ -18,6 +18,10 @@ returns table (kind text, name text, of_group text, wholly boolean) language plp
 set search_path = pg_catalog, pg_temp
 as $$ begin end $$;
 
+-- A failover, a crash or a restore was written into the table moves, in this transaction.
+create or replace function posthorn.move_noted(next_id bigint)
+returns void language plpgsql as $$ begin end $$;
+
 -- A group is about to be moved from a position. Its leases stand still. The answer is for group_moved.
 create or replace function posthorn.group_moves(g posthorn.groups, was posthorn.cursors)
 returns int8multirange language plpgsql as $$ begin return null; end $$;

@@ -177,6 +177,7 @@ begin
     case when write_move.reason = 'promotion' then pg_last_xact_replay_timestamp() end);
   raise log 'posthorn: noticed a %, on timeline %: the ids of events go on at %; posthorn failovers list says what is lost',
     write_move.reason, posthorn.timeline(), pg_sequence_last_value('posthorn.moved_to');
+  perform posthorn.move_noted(pg_sequence_last_value('posthorn.moved_to'));
   perform posthorn.commit_durably(); -- a second crash must not forget this, too
 end $$;
 

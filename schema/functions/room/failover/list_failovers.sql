@@ -7,6 +7,13 @@ returns setof posthorn.lost_events language sql stable as $$
 $$;
 
 -- Moves are never deleted, so their number in order is a name for each of them.
+create or replace function posthorn.numbered_moves()
+returns table (
+  id bigint, next_id bigint, at timestamptz, reason text, last_id bigint, timeline int, replayed_at timestamptz
+) language sql stable as $$
+  select row_number() over (order by m.next_id), m.next_id, m.at, m.reason, m.last_id, m.timeline, m.replayed_at from posthorn.moves m
+$$;
+
 create or replace function posthorn.list_failovers(namespace text, hidden_streams text[] default '{}')
 returns table (
   id bigint, at timestamptz, reason text, timeline int, replayed_at timestamptz, last_id bigint, next_id bigint,
@@ -23,7 +30,7 @@ as $$
         where h.wholly and h.kind = 'group' and h.name = g.name)
   )
   select m.id, m.at, m.reason, m.timeline, m.replayed_at, m.last_id, m.next_id, e.lost, e.back, r.looked, r.not_looked, r.errors
-  from (select x.*, row_number() over (order by x.next_id) as id from posthorn.moves x) m
+  from posthorn.numbered_moves() m
   cross join lateral (
     select count(*) as lost, count(x.back_as) as back
     from posthorn.seen_lost_events(list_failovers.namespace, m.next_id, list_failovers.hidden_streams) x) e

@@ -9,5 +9,6 @@
 --   the numbers move ──► the lead of each relay ends ──► the next leader asks owed_looks
 --        └─► it reads back the ends of the streams of its broker ──► note_lost_events ──► lost_events
 --              └─► note_look ──► lost_looks
+--   move_noted, note_look ──► publish_failover_event, for those who have asked for events of failovers
 --   list_failovers, list_lost_events     the count and the list; the doctor and the metric take the same
 --   bring_back                           publishes them again under new ids, with their origin

@@ -63,11 +63,18 @@ create or replace function posthorn.note_look(group_id bigint, owner text, epoch
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  look posthorn.lost_looks;
 begin
   perform posthorn.hold('relay', note_look.group_id, note_look.owner, note_look.epoch);
-  insert into posthorn.lost_looks (next_id, group_id, entries, error)
-  select m.next_id, note_look.group_id, note_look.entries, left(note_look.error, 2000)
-  from posthorn.moves_without_look(note_look.group_id) m;
+  for look in
+    insert into posthorn.lost_looks (next_id, group_id, entries, error)
+    select m.next_id, note_look.group_id, note_look.entries, left(note_look.error, 2000)
+    from posthorn.moves_without_look(note_look.group_id) m
+    returning *
+  loop
+    perform posthorn.publish_look(look);
+  end loop;
 end $$;
 comment on function posthorn.note_look(bigint, text, bigint, bigint, text) is
   'consumer: Notes that a relay has compared its broker with the log after all failovers so far, and the error if it could not for some streams.';

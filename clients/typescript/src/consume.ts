@@ -3,7 +3,7 @@ import { type Database, isDeadline, leaseTime, period, retry, storable } from '.
 import { EventErrors, isCollision, isLeaseLost, isOutage, messageOf, Permanent, PosthornError, RetryAfter, Snooze, sqlState } from './errors.js'
 import { Event, eventColumns, type Parse } from './event.js'
 import { Call, isTimeout, stopping } from './hold.js'
-import { type Failure, Lease, released } from './lease.js'
+import { type Failure, type Fate, Lease, released, settlement, type SqlCall } from './lease.js'
 import { Failures, type Logger, Trouble } from './log.js'
 import type { RegisteredHandler, Route, Routes } from './route.js'
 import type { Telemetry } from './telemetry.js'
@@ -28,7 +28,6 @@ export interface Consumption {
   isOrdered(): boolean // whether the events of a lease run one after another
   blocks: boolean // in ordered groups: a failure ends the lease
   deadLetterUnhandled: boolean
-  attempts: number // before an event is a dead letter; 0: no limit
   concurrency: number
   batchSize: number
   leaseFor: number
@@ -387,9 +386,7 @@ export class Consumer {
     for (const name of r.elsewhere) failures.push({ ...released(e, name), retry_in: handOverIn })
     const unknown = nobody && this.c.deadLetterUnhandled ? [undefined] : r.unknown
     for (const name of unknown) {
-      const f = { event: String(e.id), subscription: name, permanent: true, reason: `No handler for event ${e.type}` }
-      failures.push(f)
-      this.report(e, f, 'no node has a handler for it')
+      failures.push({ event: String(e.id), subscription: name, permanent: true, reason: `No handler for event ${e.type}` })
     }
   }
 
@@ -406,17 +403,19 @@ export class Consumer {
         failures.push(released(e, subscription))
         continue
       }
-      const f = failureOf(e, subscription, own)
-      failures.push(f)
-      this.report(e, f, own)
+      failures.push(failureOf(e, subscription, own))
     }
   }
 
-  private report(e: Event, f: Failure, error: unknown): void {
-    if (f.released) return
-    const last = f.permanent === true || (this.c.attempts > 0 && e.delivery >= this.c.attempts)
-    this.failing.report(last, last ? 'an event failed for good and is a dead letter now' : 'a handler failed; its event is tried again',
-      { group: this.c.group, handler: f.subscription, event: e.id, type: e.type, attempt: e.delivery, error })
+  /** Logs a failure, with what became of it. That is not known of a failure that could not be settled. */
+  private report(lease: Lease, f: Failure, fate: Omit<Fate, 'failure'>): void {
+    const e = lease.events.find(({ id }) => String(id) === f.event)
+    if (f.released || !e) return
+    this.failing.report(fate.dead === true,
+      fate.dead ? 'an event failed for good and is a dead letter now' : fate.due_at ? 'a handler failed; its event is tried again' : 'a handler failed', {
+        group: this.c.group, handler: f.subscription, event: e.id, type: e.type, attempt: e.delivery, error: f.error ?? f.reason,
+        ...(fate.due_at && { next_attempt: fate.due_at }),
+      })
   }
 
   /** Marks events as done. Failures are settled soon, together with others of the lease, before the lease ends. */
@@ -447,7 +446,7 @@ export class Consumer {
             [lease.id, lease.attempt, period(leaseFor)], leaseTime(leaseFor))
           lease.extended(asked + leaseFor)
         } else {
-          await this.settleUntil(lease, s.head, s.failures)
+          await this.settle(lease, s.head, s.failures, settlement(lease, s.failures, upTo(lease, s.head), leaseFor), leaseTime(leaseFor))
           lease.settled(s)
           lease.extended(asked + leaseFor / 2)
           next = leaseFor / 6
@@ -463,11 +462,14 @@ export class Consumer {
     this.scheduleHeartbeat(lease, next)
   }
 
-  private settleUntil(lease: Lease, head: number, failures: Failure[]): Promise<unknown> {
-    const upTo = head > 0 ? lease.events[head - 1]!.id : 0n
-    return this.observed(lease.events.slice(lease.head, head), () =>
-      this.c.database.call('settle_until(bigint, int, bigint, interval, jsonb)',
-        [lease.id, lease.attempt, upTo, period(this.c.leaseFor), JSON.stringify(failures)], leaseTime(this.c.leaseFor)))
+  /** Settles a lease up to an index, and logs what became of its failures. */
+  private async settle(lease: Lease, end: number, failures: Failure[], [signature, values, columns]: SqlCall, limit: number): Promise<void> {
+    const rows = await this.observed(lease.events.slice(lease.head, end), () => this.c.database.call(signature, values, limit, columns))
+    if (failures.length > 0) this.reportFates(lease, failures, rows.map(([fate]) => fate!))
+  }
+
+  private reportFates(lease: Lease, failures: Failure[], fates: string[]): void {
+    for (const fate of fates.map((text) => JSON.parse(text) as Fate)) this.report(lease, failures[fate.failure]!, fate)
   }
 
   private observed<T>(events: Event[], settle: () => Promise<T>): Promise<T> {
@@ -486,9 +488,9 @@ export class Consumer {
           outages: true, trouble: this.settling, signal: this.work,
           until: () => Date.now() - began > (this.work.aborted ? Math.min(leaseFor, lastWords) : leaseFor),
         }, () => lease.settle(async () => {
-          await this.observed(lease.events.slice(lease.head), () =>
-            this.c.database.call('settle(bigint, int, jsonb)',
-              [lease.id, lease.attempt, JSON.stringify(lease.unsettled().failures)], Math.max(leaseFor / 3, 1000)))
+          const { failures } = lease.unsettled()
+          await this.settle(lease, lease.events.length, failures, settlement(lease, failures), Math.max(leaseFor / 3, 1000))
+          lease.settled({ head: lease.events.length, failures })
           return true
         }))
       } catch (error) {
@@ -514,6 +516,7 @@ export class Consumer {
   private end(lease: Lease): void {
     clearTimeout(lease.heartbeat)
     if (lease.isLost) this.c.log.warn('lease lost: others handle its events again', { group: this.c.group, lease: lease.id, events: lease.events.length })
+    for (const f of lease.unsettled().failures) this.report(lease, f, {}) // its event comes again
     this.live.delete(lease)
     if (this.c.isOrdered()) this.news?.ring() // the next lease of its slot is free now
     this.signal()
@@ -597,15 +600,14 @@ export class Consumer {
       const s = lease.unsettled()
       const over = end === lease.events.length
       const another = !over && !this.c.routes.batches && performance.now() - pipeline.since < keepTransaction && this.needsOnlyTransaction(lease, end)
-      const fence = `${lease.id}, ${lease.attempt}`
-      const document = pg.escapeLiteral(JSON.stringify([...s.failures, ...owed]))
-      const settle = over
-        ? `select posthorn.settle(${fence}, ${document})`
-        : `select posthorn.settle_until(${fence}, ${lease.events[end - 1]!.id}, '${period(this.c.leaseFor)}', ${document})`
+      const failures = [...s.failures, ...owed]
+      const settle = inlined(settlement(lease, failures, over ? undefined : upTo(lease, end), this.c.leaseFor))
+      let fates: string[] = []
       try {
         await this.observed(lease.events.slice(lease.head, end), async () => {
           const results = await tx.run(`${settle}; commit${another ? '; begin' : ''}`, Math.max(limit, this.c.leaseFor))
           if (results[1]?.command === 'ROLLBACK') throw swallowed()
+          if (failures.length > 0) fates = (results[0]!.rows as { fate: string }[]).map(({ fate }) => fate)
         })
       } catch (error) {
         if (isLeaseLost(asLeaseLost(error))) throw asLeaseLost(error)
@@ -616,6 +618,7 @@ export class Consumer {
       }
       isSettled = true
       lease.settled({ head: end, failures: s.failures })
+      this.reportFates(lease, failures, fates)
       if (!another) {
         pipeline.tx = undefined
         tx.release()
@@ -644,6 +647,17 @@ export class Consumer {
 interface Pipeline {
   tx: Transaction | undefined
   since: number
+}
+
+/** The id up to which a lease is settled with an index. */
+function upTo(lease: Lease, end: number): bigint {
+  return end > 0 ? lease.events[end - 1]!.id : 0n
+}
+
+/** A call as a statement without parameters. */
+function inlined([signature, values, columns]: SqlCall): string {
+  const [name] = signature.split('(')
+  return `select ${columns} from posthorn.${name}(${values.map((v) => v === null ? 'null' : pg.escapeLiteral(String(v))).join(', ')})`
 }
 
 function eventsFor(lease: Lease, h: RegisteredHandler, start: number, end: number): Event[] {

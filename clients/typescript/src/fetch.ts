@@ -3,7 +3,7 @@ import { leaseTime, period } from './database.js'
 import { isFinal, isLeaseLost, Permanent, PosthornError } from './errors.js'
 import type { Event } from './event.js'
 import { Hold } from './hold.js'
-import { type Failure, type Lease, released } from './lease.js'
+import { type Failure, type Lease, released, settlement } from './lease.js'
 import type { Trouble } from './log.js'
 import { lastWords, pause, sharedController, Sizer, troubleWait, Turn, unlessAborted } from './wait.js'
 
@@ -214,7 +214,7 @@ class FetchedLease extends Hold {
 
   private async save(limit = leaseTime(this.group.c.leaseFor)): Promise<void> {
     const { c } = this.group
-    const { id, attempt, events } = this.lease
+    const { events } = this.lease
     try {
       await this.settle(async () => {
         let head = this.savedHead
@@ -222,12 +222,10 @@ class FetchedLease extends Hold {
         const complete = this.missing === 0
         const failures = this.failures.slice()
         if (!complete && head === this.savedHead && failures.length === 0) return false
-        const document = JSON.stringify(failures)
-        await c.telemetry.about({ operation: 'settle', group: c.group, batch: true }, events.slice(this.savedHead, complete ? undefined : head), () => complete
-          ? c.database.call('settle(bigint, int, jsonb)', [id, attempt, document], limit)
-          // A period that is shorter than the present one leaves the deadline: only the program extends its leases.
-          : c.database.call('settle_until(bigint, int, bigint, interval, jsonb)',
-            [id, attempt, head > 0 ? events[head - 1]!.id : 0n, period(1), document], limit))
+        // A period that is shorter than the present one leaves the deadline: only the program extends its leases.
+        const [signature, values] = settlement(this.lease, failures, complete ? undefined : head > 0 ? events[head - 1]!.id : 0n, 1)
+        await c.telemetry.about({ operation: 'settle', group: c.group, batch: true }, events.slice(this.savedHead, complete ? undefined : head),
+          () => c.database.call(signature, values, limit))
         this.savedHead = head
         this.failures = this.failures.slice(failures.length)
         return complete

@@ -231,15 +231,9 @@ export class Group {
     return {
       ...client.parts(), group: this.name, routes, askOthers: () => this.loadOthers(), isFiltered: () => this.isFiltered,
       isOrdered: () => (options.order ?? 'none') !== 'none' || this.orderPending, blocks: this.blocks,
-      deadLetterUnhandled: options.deadLetterUnhandled ?? false, attempts: this.attempts,
+      deadLetterUnhandled: options.deadLetterUnhandled ?? false,
       concurrency: options.concurrency, batchSize: options.batchSize, leaseFor: options.leaseFor, timeout: options.timeout, idlePoll: options.idlePoll,
     }
-  }
-
-  private get attempts(): number {
-    const { attempts, delays } = this.options
-    if (attempts === undefined) return delays?.length ? delays.length + 1 : 5
-    return Number.isFinite(attempts) ? attempts : 0
   }
 
   private wrap(handler: Handler): Handler {
@@ -269,8 +263,10 @@ export class Group {
 
   private async defineOnce(): Promise<string> {
     const { order, slots, start, delays, backoff } = this.options
+    const attempts = this.options.attempts ?? (delays?.length ? undefined : 5)
     const policy = {
-      order: order ?? 'none', slots, on_failure: this.options.setAside ? 'set_aside' : 'block', attempts: this.attempts,
+      order: order ?? 'none', slots, on_failure: this.options.setAside ? 'set_aside' : 'block',
+      attempts: attempts === Infinity ? 0 : attempts,
       start: start instanceof Date ? start.toISOString() : start,
       delays: delays?.length ? delays.map(period) : undefined,
       backoff: delays?.length ? undefined : {

@@ -1,3 +1,4 @@
+import { period } from './database.js'
 import type { Event } from './event.js'
 import { Hold } from './hold.js'
 import type { Route } from './route.js'
@@ -23,6 +24,28 @@ export function released(e: Event, subscription?: string): Failure {
 export interface Settlement {
   head: number
   failures: Failure[]
+}
+
+/** What became of a failure, by its index: it is due again, or a dead letter, or neither if its subscription was removed. */
+export interface Fate {
+  failure: number
+  due_at?: string
+  dead?: boolean
+}
+
+/** A call of a function of the schema: its signature, its arguments, and the columns of its answer. */
+export type SqlCall = [signature: string, values: unknown[], columns: string]
+
+/** Settles a lease with its failures, or a part of it up to an event. The answer about failures is a {@link Fate} in each row. */
+export function settlement(lease: { id: string; attempt: number }, failures: Failure[], upTo?: bigint, leaseFor = 0): SqlCall {
+  const fence = [lease.id, lease.attempt]
+  const part = upTo === undefined ? [] : [String(upTo), period(leaseFor)]
+  if (failures.length === 0) {
+    return part.length > 0 ? ['settle_until(bigint, int, bigint, interval)', [...fence, ...part], '*'] : ['settle(bigint, int)', fence, '*']
+  }
+  const [upto = null, length = null] = part
+  return ['settle_failed(bigint, int, jsonb, bigint, interval)', [...fence, JSON.stringify(failures), upto, length],
+    "json_build_object('failure', failure - 1, 'due_at', due_at, 'dead', dead)::text as fate"]
 }
 
 /** A batch of events that this process may handle until a deadline. */

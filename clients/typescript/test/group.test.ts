@@ -54,6 +54,29 @@ test('a failed event is retried for its handler alone, and becomes a dead letter
   await until('it comes again', () => failing.length > 3)
 })
 
+for (const transactional of [false, true]) {
+  test(`the log says what became of a failure, also by a policy that another process has set${transactional ? ', in a transaction' : ''}`, async (t) => {
+    const logged: [string, any][] = []
+    const note = (message: string, attributes: unknown) => void logged.push([message, attributes])
+    const ph = await open(t, { logger: { info: () => undefined, warn: note, error: note } })
+    const g = ph.group('g', { start: 'beginning' })
+    g.handle('charge', '>', async (e) => {
+      if (e.type === 'last') await sql(`select posthorn.define_group($1, 'g', '{"attempts": 1}')`, [ph.namespace])
+      throw new Error('card declined')
+    })
+    if (transactional) g.handleTx('book', '>', () => undefined) // its transaction settles the failure of the other handler
+    run(ph)
+    const find = (text: string) => logged.find(([message]) => message.includes(text))?.[1]
+    await ph.publish(ph.pool, { type: 'first' })
+    await until('a retry is logged', () => find('is tried again'))
+    const retry = find('is tried again')
+    assert.deepEqual([retry.handler, retry.type, retry.attempt, retry.error], ['charge', 'first', 1, 'card declined'])
+    assert.ok(Date.parse(retry.next_attempt) > 0)
+    await ph.publish(ph.pool, { type: 'last' })
+    await until('a dead letter is logged', () => find('is a dead letter now'))
+  })
+}
+
 test('errors say what becomes of an event', async (t) => {
   const ph = await open(t)
   const g = ph.group('g', { start: 'beginning', delays: [3600_000] })

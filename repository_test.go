@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -285,6 +286,70 @@ func isInTree(path string) bool {
 		}
 	}
 	return false
+}
+
+var (
+	readingTotals = regexp.MustCompile("(?s)\\*\\*Read in this order\\*\\*.*?([\\d,]+) lines of SQL and\\s+([\\d,]+) of Go")
+	readingRow    = regexp.MustCompile(`(?m)^\| \d+ \| [^|]+ \| ([^|]+) \| ([\d,]+) \|$`)
+	readingFile   = regexp.MustCompile("`([^`]+)`")
+)
+
+// The engine can be read in a day: the files that the overview lists exist, and have no more lines than it says.
+func TestEngineCanBeReadInADay(t *testing.T) {
+	text := readPage(t, "docs/design.md")
+	sums := map[string]int{}
+	for _, row := range readingRow.FindAllStringSubmatch(text, -1) {
+		said, lines, language := number(t, row[2]), 0, ""
+		for _, name := range readingFile.FindAllStringSubmatch(row[1], -1) {
+			files := readingFiles(name[1])
+			if len(files) == 0 {
+				t.Errorf("%s is not in the tree", name[1])
+			}
+			for _, file := range files {
+				lines += strings.Count(readPage(t, file), "\n")
+				language = filepath.Ext(file)
+			}
+		}
+		if lines > said {
+			t.Errorf("%s: %d lines, and the page says %d", row[1], lines, said)
+		}
+		sums[language] += said
+	}
+	totals := readingTotals.FindStringSubmatch(text)
+	if totals == nil || sums[".sql"] != number(t, totals[1]) || sums[".go"] != number(t, totals[2]) {
+		t.Errorf("the rows have %v lines, and the text says %q", sums, totals)
+	}
+	if sums[".sql"] > 8000 || sums[".go"] > 13000 {
+		t.Errorf("%v lines are more than a day's reading", sums)
+	}
+}
+
+// readingFiles returns the files of a name in the list: a room or file of SQL in core, or a package or file of Go.
+func readingFiles(name string) []string {
+	const core = "schema/functions/core/"
+	switch filepath.Ext(name) {
+	case ".go":
+		return []string{name}
+	case ".sql":
+		return []string{core + name}
+	}
+	if room, err := filepath.Glob(core + name + "*.sql"); err == nil && len(room) > 0 {
+		return room
+	}
+	files, err := filepath.Glob(name + "*.go")
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
+}
+
+func number(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.ReplaceAll(text, ",", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func schemaSQL(t *testing.T) string {

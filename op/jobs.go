@@ -13,7 +13,7 @@ import (
 var jobs = Topic{"jobs", "job", "7"}
 
 // jobRoute says why the routes of single jobs are by hand.
-const jobRoute = "its path and its JSON were specified before the others"
+const jobRoute = "its JSON was specified before the others, and it has a compatible spelling under /events"
 
 // ListJobsInput is a filter, and a page of the jobs that it selects.
 type ListJobsInput struct {
@@ -23,7 +23,7 @@ type ListJobsInput struct {
 
 var ListJobs = Op[ListJobsInput, []admin.JobStatus]{
 	About: About{
-		Topic: jobs, Verb: "list", Scope: Read, SQL: "list_jobs", Path: "/events",
+		Topic: jobs, Verb: "list", Scope: Read, SQL: "list_jobs", Path: "/v1/jobs",
 		Does:    "List jobs",
 		More:    "Jobs that match every filter. Over HTTP the oldest are first; limit and offset select a page, and total is the number of jobs on all pages; with a state that says why a job waits, up to 10,000 jobs are looked at for it.",
 		Example: "posthorn jobs list --status failed --tag mail\nposthorn jobs list --state 'held back by a limit'\nposthorn jobs list --stalled --watch",
@@ -36,7 +36,7 @@ var ListJobs = Op[ListJobsInput, []admin.JobStatus]{
 
 var GetJob = Op[ByID, admin.JobStatus]{
 	About: About{
-		Topic: jobs, Verb: "get", Scope: Read, SQL: "get_job", Path: "/events/{id}",
+		Topic: jobs, Verb: "get", Scope: Read, SQL: "get_job", Path: "/v1/jobs/{id}",
 		Does:   "Show a job, with its payload",
 		More:   "Over HTTP, include_logs adds the log of the job, in order.",
 		ByHand: map[Face]string{HTTP: jobRoute, Command: "it shows the log too", Page: "it shows the log too"},
@@ -46,7 +46,7 @@ var GetJob = Op[ByID, admin.JobStatus]{
 
 var ListJobSteps = Op[ByID, []admin.JobStep]{
 	About: About{
-		Topic: jobs, Verb: "steps", Scope: Read, Method: "GET", Path: "/events/{id}/steps", Name: "list-job-steps", Go: "JobSteps", SQL: "job_steps",
+		Topic: jobs, Verb: "steps", Scope: Read, Method: "GET", Path: "/v1/jobs/{id}/steps", Name: "list-job-steps", Go: "JobSteps", SQL: "job_steps",
 		Page: "job",
 		Does: "List the steps of a job that are saved",
 		More: "In the order in which they were saved, each with its result. Of a sleep, wakes_at is its end. Of a wait for an event, event_type and event_key say for which; its result is the id of the event. " +
@@ -64,7 +64,7 @@ const mostWaits = 1000
 
 var ListJobWaits = Op[ByID, []admin.JobWait]{
 	About: About{
-		Topic: jobs, Verb: "waits", Scope: Read, Method: "GET", Path: "/events/{id}/waits", Name: "list-job-waits", Go: "JobWaits", SQL: "job_waits",
+		Topic: jobs, Verb: "waits", Scope: Read, Method: "GET", Path: "/v1/jobs/{id}/waits", Name: "list-job-waits", Go: "JobWaits", SQL: "job_waits",
 		Page: "job",
 		Does: "List the jobs that a job waits for, and those that wait for it",
 		More: "Up to 1,000 of each. Those that keep the job waiting until somebody acts are first: FAILED, CANCELLED and DELETED ones. " +
@@ -89,7 +89,7 @@ type ChangeJobInput struct {
 
 var ChangeJob = Op[ChangeJobInput, None]{
 	About: About{
-		Topic: jobs, Verb: "change", Scope: JobsCreate, Method: "PATCH", Path: "/events/{id}",
+		Topic: jobs, Verb: "change", Scope: JobsCreate, Method: "PATCH", Path: "/v1/jobs/{id}",
 		Does:    "Change a pending job",
 		More:    "Changes the payload, the priority or the due time; what is left out stays as it is. A job that is not pending is refused.",
 		Example: "posthorn jobs change 7 --priority 10\nposthorn jobs change 7 --run-at 2h --payload '{\"user\": 8}'",
@@ -221,7 +221,7 @@ var CancelJob = Op[CancelJobInput, None]{
 var DeleteJobs = JobAction[JobsInput, *JobsInput]{
 	Verb: "delete", Done: "deleted",
 	One: About{
-		Verb: "delete", Scope: JobsCreate, Path: "/events/{id}", Does: "Delete a pending job",
+		Verb: "delete", Scope: JobsCreate, Path: "/v1/jobs/{id}", Does: "Delete a pending job",
 		More: "409: the job is not pending. A finished job is dropped by retention.",
 	},
 	OneSentence: "job %d is deleted",
@@ -267,7 +267,7 @@ func (j JobAction[In, S]) Many() Op[In, int64] {
 // about describes the operation on one job.
 func (j JobAction[In, S]) about() About {
 	about := j.One
-	about.Topic, about.Path = jobs, cmp.Or(about.Path, "/events/{id}/"+about.Verb)
+	about.Topic, about.Path = jobs, cmp.Or(about.Path, "/v1/jobs/{id}/"+about.Verb)
 	about.Command = "jobs " + j.Verb + " ID"
 	about.ByHand = map[Face]string{HTTP: jobRoute, Command: "it is the command for many"}
 	return about

@@ -17,21 +17,21 @@ import (
 // jobsToChange registers the routes that postpone, change, delete, reset and cancel a
 // job.
 func (s *Server) jobsToChange() {
-	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/snooze", id: "snooze-job", tag: "jobs",
+	registerJob(s, operation{
+		method: http.MethodPost, path: jobsPath + "/{id}/snooze", id: "snooze-job", tag: "jobs",
 		summary: "Snooze a job: postpone it without a failure",
 		description: "The job is due again after snooze_for. retry_count stays. " +
 			"A repeated report returns the recorded one.",
 		scope: scopeJobsWork, body: jsonBody[snoozeBody](s),
-	}, s.snoozeJob)
+	}, s.snoozeJob, withEventID)
 	change := routeOf(op.ChangeJob)
 	change.body = jsonBody[jobChangeBody](s)
-	register(s, change, s.patchJob)
+	registerJob(s, change, s.patchJob, asItIs)
 	remove := routeOf(op.DeleteJobs.Single())
 	remove.status = http.StatusNoContent
-	register(s, remove, s.deleteJob)
-	register(s, routeOf(op.RetryJobs.Single()), s.resetJob)
-	register(s, routeOf(op.CancelJob), s.cancelJob)
+	registerJob(s, remove, s.deleteJob, asItIs)
+	registerJob(s, routeOf(op.RetryJobs.Single()), s.resetJob, asItIs)
+	registerJob(s, routeOf(op.CancelJob), s.cancelJob, asItIs)
 }
 
 type snoozeBody struct {
@@ -41,17 +41,16 @@ type snoozeBody struct {
 	Reason    string  `json:"reason,omitempty" maxLength:"1000" doc:"Recorded in the log of the job" example:"the bank is closed"`
 }
 
-type snoozeOutput struct {
-	Body struct {
-		EventID     int64      `json:"event_id"`
-		WorkerID    string     `json:"worker_id"`
-		Action      string     `json:"action" example:"SNOOZED"`
-		NextRetryAt *time.Time `json:"next_retry_at"`
-		CreatedAt   time.Time  `json:"created_at"`
-	}
+// snoozedView is a recorded snooze.
+type snoozedView struct {
+	ID          int64      `json:"id"`
+	WorkerID    string     `json:"worker_id"`
+	Action      string     `json:"action" example:"SNOOZED"`
+	NextRetryAt *time.Time `json:"next_retry_at"`
+	CreatedAt   time.Time  `json:"created_at"`
 }
 
-func (s *Server) snoozeJob(ctx context.Context, c caller, input *jobBodyInput) (*snoozeOutput, error) {
+func (s *Server) snoozeJob(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[snoozedView], error) {
 	body, job, err := readReport[snoozeBody](ctx, c, input)
 	if err != nil {
 		return nil, err
@@ -63,10 +62,9 @@ func (s *Server) snoozeJob(ctx context.Context, c caller, input *jobBodyInput) (
 	if err != nil {
 		return nil, err
 	}
-	output := &snoozeOutput{}
-	output.Body.EventID, output.Body.WorkerID, output.Body.Action = report.Job, report.Worker, report.Action
-	output.Body.NextRetryAt, output.Body.CreatedAt = utc(valueOf(report.NextRetryAt)), report.CreatedAt.UTC()
-	return output, nil
+	return &bodyOf[snoozedView]{snoozedView{
+		report.Job, report.Worker, report.Action, utc(valueOf(report.NextRetryAt)), report.CreatedAt.UTC(),
+	}}, nil
 }
 
 type jobChangeBody struct {

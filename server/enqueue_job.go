@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -60,7 +61,7 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 	if err != nil {
 		return nil, err
 	}
-	output := &enqueueOutput{Status: http.StatusCreated, Location: fmt.Sprint("/events/", made.ID)}
+	output := &enqueueOutput{Status: http.StatusCreated, Location: fmt.Sprint(jobsPath+"/", made.ID)}
 	if made.New {
 		// Not read from the database, where a worker may have claimed it already.
 		output.Body = viewOfJob(admin.JobStatus{
@@ -84,6 +85,12 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 	existing.State, existing.Why = "", "" // as in the answer to the first call
 	output.Status, output.Body = http.StatusOK, viewOfJob(existing)
 	return output, nil
+}
+
+// atEvents is the answer in the compatible spelling: the same job, at its path there.
+func atEvents(output *enqueueOutput) *enqueueOutput {
+	output.Location = compatiblePath + strings.TrimPrefix(output.Location, jobsPath)
+	return output
 }
 
 const (

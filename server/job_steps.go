@@ -22,9 +22,9 @@ type stepBody struct {
 
 // savedStepView is a step of a job, as it is saved.
 type savedStepView struct {
-	EventID int64           `json:"event_id" example:"1001"`
-	Name    string          `json:"name" example:"charge"`
-	Result  json.RawMessage `json:"result"`
+	ID     int64           `json:"id" example:"1001"`
+	Name   string          `json:"name" example:"charge"`
+	Result json.RawMessage `json:"result"`
 }
 
 func (s *Server) saveJobStep(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[savedStepView], error) {
@@ -45,7 +45,7 @@ type sleepBody struct {
 
 // sleepView is a sleep of a job.
 type sleepView struct {
-	EventID int64      `json:"event_id" example:"1001"`
+	ID      int64      `json:"id" example:"1001"`
 	Name    string     `json:"name" example:"cool down"`
 	Over    bool       `json:"over" doc:"true: the attempt goes on. false: it has ended"`
 	WakesAt *time.Time `json:"wakes_at,omitempty" doc:"When the job can be claimed again, if the sleep is not over"`
@@ -74,7 +74,7 @@ type awaitBody struct {
 
 // awaitedView is what has become of a job's wait for an event.
 type awaitedView struct {
-	JobID      int64      `json:"event_id" doc:"The job" example:"1001"`
+	ID         int64      `json:"id" doc:"The job" example:"1001"`
 	Name       string     `json:"name" example:"paid"`
 	Event      *eventView `json:"event,omitempty" doc:"The event that has come: the attempt goes on"`
 	TimedOut   bool       `json:"timed_out" doc:"true: none has come in time, and the attempt goes on"`
@@ -98,7 +98,7 @@ func (s *Server) awaitEvent(ctx context.Context, c caller, input *jobBodyInput) 
 	if err != nil {
 		return nil, err
 	}
-	view := awaitedView{JobID: job.ID, Name: body.Name, TimedOut: came.TimedOut, WaitsUntil: utc(valueOf(came.WaitsUntil))}
+	view := awaitedView{ID: job.ID, Name: body.Name, TimedOut: came.TimedOut, WaitsUntil: utc(valueOf(came.WaitsUntil))}
 	if came.EventID != 0 {
 		if view.Event, err = s.openAwaited(ctx, c, came.Event()); err != nil {
 			return nil, err

@@ -2,10 +2,14 @@ package server
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -422,4 +426,53 @@ func TestPagesOfOtherOriginsClaimNoJobs(t *testing.T) {
 		answer.wantProblem(t, 403, "other origins")
 	}
 	equal(t, "log", actions(s.job(t, 1)), "")
+}
+
+// Under /v1/jobs a job's id is called id in every answer. The compatible spelling under /events has the same operations.
+func TestBothSpellingsOfJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for _, spelling := range []struct{ path, claim, id, list string }{
+		{"/v1/jobs", "POST /v1/jobs/claim", "id", "jobs"},
+		{"/events", "GET /events/subscribe", "event_id", "events"},
+	} {
+		var made struct{ ID int64 }
+		response := s.call(t, "POST", spelling.path, `{"title":"report","tags":"a"}`).want(t, 201, &made)
+		job := fmt.Sprint(spelling.path, "/", made.ID)
+		if got := response.header.Get("Location"); got != job {
+			t.Errorf("the location is %s, not %s", got, job)
+		}
+		var taken struct{ ID int64 }
+		method, claim, _ := strings.Cut(spelling.claim, " ")
+		s.call(t, method, claim+"?tags=a&worker_id=w", nil).want(t, 200, &taken)
+		if taken != made {
+			t.Errorf("claimed %v, not %v", taken, made)
+		}
+		for _, report := range []string{"start", "heartbeat", `steps {"name":"s"}`, `fail {"retry_in":0}`} {
+			verb, fields, _ := strings.Cut(report, " {")
+			body := `{"worker_id":"w",` + fields
+			if fields == "" {
+				body = `{"worker_id":"w"}`
+			}
+			var answer map[string]any
+			s.call(t, "POST", job+"/"+verb, body).want(t, 200, &answer)
+			if answer[spelling.id] != float64(made.ID) || (answer["id"] == nil) == (spelling.id == "id") {
+				t.Errorf("%s: %v", job+"/"+verb, answer)
+			}
+		}
+		var listed map[string]any
+		s.call(t, "GET", spelling.path+"?tags=a", nil).want(t, 200, &listed)
+		if all, ok := listed[spelling.list].([]any); !ok || len(all) != 1 {
+			t.Errorf("%s: %v", spelling.path, listed)
+		}
+		s.call(t, "DELETE", job, nil).want(t, 204)
+	}
+	routes := operations(s.server)
+	for route, o := range routes {
+		if id, is := strings.CutPrefix(o.OperationID, "compatible-"); is && !slices.ContainsFunc(slices.Collect(maps.Values(routes)), func(other *huma.Operation) bool {
+			return other.OperationID == id && strings.HasPrefix(other.Path, "/v1/jobs")
+		}) {
+			t.Errorf("%s has no counterpart under /v1/jobs", route)
+		}
+	}
 }

@@ -39,7 +39,7 @@ type jobView struct {
 	Progress     json.RawMessage `json:"progress,omitempty"`
 	Result       json.RawMessage `json:"result,omitempty"`
 	ErrorMessage string          `json:"error_message,omitempty" doc:"The error of the last failed attempt"`
-	WaitsFor     []int64         `json:"waits_for,omitempty" doc:"Jobs that must be COMPLETED before it is claimed, up to 100; GET /events/{id}/waits has their statuses"`
+	WaitsFor     []int64         `json:"waits_for,omitempty" doc:"Jobs that must be COMPLETED before it is claimed, up to 100; GET /v1/jobs/{id}/waits has their statuses"`
 	Logs         []jobEntryView  `json:"logs,omitzero" doc:"The log of the job, in order, if include_logs is given"`
 }
 
@@ -136,16 +136,14 @@ type listedJobView struct {
 	Why         string     `json:"why"`
 }
 
-type listJobsOutput struct {
-	Body struct {
-		Events []listedJobView `json:"events"`
-		Total  int64           `json:"total" doc:"The number of jobs on all pages"`
-		Limit  int             `json:"limit"`
-		Offset int64           `json:"offset"`
-	}
+type jobsView struct {
+	Jobs   []listedJobView `json:"jobs"`
+	Total  int64           `json:"total" doc:"The number of jobs on all pages"`
+	Limit  int             `json:"limit"`
+	Offset int64           `json:"offset"`
 }
 
-func (s *Server) listJobs(ctx context.Context, c caller, input *listJobsInput) (*listJobsOutput, error) {
+func (s *Server) listJobs(ctx context.Context, c caller, input *listJobsInput) (*bodyOf[jobsView], error) {
 	filter := input.JobFilter
 	if err := cleanTags(filter.Tags); err != nil {
 		return nil, err
@@ -154,11 +152,11 @@ func (s *Server) listJobs(ctx context.Context, c caller, input *listJobsInput) (
 	if err != nil {
 		return nil, err
 	}
-	var output listJobsOutput
+	var output bodyOf[jobsView]
 	output.Body.Limit, output.Body.Offset = input.Limit, input.Offset
-	output.Body.Events = make([]listedJobView, len(jobs))
+	output.Body.Jobs = make([]listedJobView, len(jobs))
 	for i, j := range jobs {
-		output.Body.Events[i] = listedJobView{
+		output.Body.Jobs[i] = listedJobView{
 			ID: j.ID, Title: j.Title, Status: j.Status, Tags: joinTags(j.Tags), RetryCount: j.RetryCount,
 			NextRetryAt: utc(j.NextRetryAt), CreatedAt: j.CreatedAt.UTC(), UpdatedAt: j.UpdatedAt.UTC(), Stalled: j.Stalled, State: j.State, Why: j.Why,
 		}

@@ -51,7 +51,7 @@ func readEnd(ended in.Ended) (statusCode *int, executionTimeMS *int64, err error
 
 // recordedView is a recorded report.
 type recordedView struct {
-	EventID         int64     `json:"event_id" example:"1001"`
+	ID              int64     `json:"id" example:"1001"`
 	WorkerID        string    `json:"worker_id" example:"worker-02:8742"`
 	Action          string    `json:"action" example:"COMPLETED"`
 	StatusCode      *int      `json:"status_code,omitempty"`
@@ -71,7 +71,7 @@ func (s *Server) startJob(ctx context.Context, c caller, input *jobBodyInput) (*
 	}
 	entry, err := pg.StartJob(ctx, s.client.Pool(), job)
 	return &bodyOf[recordedView]{recordedView{
-		EventID: entry.Job, WorkerID: entry.Worker, Action: entry.Action, CreatedAt: entry.CreatedAt.UTC(),
+		ID: entry.Job, WorkerID: entry.Worker, Action: entry.Action, CreatedAt: entry.CreatedAt.UTC(),
 	}}, err
 }
 
@@ -82,15 +82,14 @@ type heartbeatBody struct {
 	Progress     json.RawMessage `json:"progress,omitempty" doc:"Any JSON; shown with the job"`
 }
 
-type heartbeatOutput struct {
-	Body struct {
-		EventID    int64     `json:"event_id"`
-		WorkerID   string    `json:"worker_id"`
-		LeaseUntil time.Time `json:"lease_until"`
-	}
+// heartbeatView is a lease that a heartbeat has extended.
+type heartbeatView struct {
+	ID         int64     `json:"id"`
+	WorkerID   string    `json:"worker_id"`
+	LeaseUntil time.Time `json:"lease_until"`
 }
 
-func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobBodyInput) (*heartbeatOutput, error) {
+func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[heartbeatView], error) {
 	body, job, err := readReport[heartbeatBody](ctx, c, input)
 	if err != nil {
 		return nil, err
@@ -100,11 +99,8 @@ func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobBodyInput
 		d := time.Duration(*body.LeaseSeconds) * time.Second
 		leaseFor = &d
 	}
-	var output heartbeatOutput
-	output.Body.EventID, output.Body.WorkerID = job.ID, job.Worker
-	output.Body.LeaseUntil, err = pg.HeartbeatJob(ctx, s.client.Pool(), job, leaseFor, body.Progress)
-	output.Body.LeaseUntil = output.Body.LeaseUntil.UTC()
-	return &output, err
+	until, err := pg.HeartbeatJob(ctx, s.client.Pool(), job, leaseFor, body.Progress)
+	return &bodyOf[heartbeatView]{heartbeatView{job.ID, job.Worker, until.UTC()}}, err
 }
 
 type completeBody struct {
@@ -127,7 +123,7 @@ func (s *Server) completeJob(ctx context.Context, c caller, input *jobBodyInput)
 		StatusCode: code, ExecutionTimeMS: took, Result: body.Result,
 	})
 	return &bodyOf[recordedView]{recordedView{
-		EventID: report.Job, WorkerID: report.Worker, Action: report.Action, StatusCode: report.StatusCode,
+		ID: report.Job, WorkerID: report.Worker, Action: report.Action, StatusCode: report.StatusCode,
 		ExecutionTimeMS: report.ExecutionTimeMS, CreatedAt: report.CreatedAt.UTC(),
 	}}, err
 }
@@ -143,7 +139,7 @@ type failBody struct {
 
 // failureView is a recorded failure.
 type failureView struct {
-	EventID         int64      `json:"event_id"`
+	ID              int64      `json:"id"`
 	WorkerID        string     `json:"worker_id"`
 	Action          string     `json:"action" example:"FAILED"`
 	StatusCode      *int       `json:"status_code,omitempty"`
@@ -165,6 +161,14 @@ type exhaustedView struct {
 type failOutput struct {
 	Status int
 	Body   any
+}
+
+// failedWithEventID is an answer about a failure in the compatible spelling. That about the last attempt is the same.
+func failedWithEventID(output *failOutput) *failOutput {
+	if failure, ok := output.Body.(failureView); ok {
+		output.Body = compatible[failureView]{failure}
+	}
+	return output
 }
 
 func (s *Server) failJob(ctx context.Context, c caller, input *jobBodyInput) (*failOutput, error) {
@@ -190,7 +194,7 @@ func (s *Server) failJob(ctx context.Context, c caller, input *jobBodyInput) (*f
 		}}, nil
 	}
 	return &failOutput{http.StatusOK, failureView{
-		EventID: report.Job, WorkerID: report.Worker, Action: report.Action, StatusCode: report.StatusCode,
+		ID: report.Job, WorkerID: report.Worker, Action: report.Action, StatusCode: report.StatusCode,
 		ErrorMessage: report.ErrorMessage, ExecutionTimeMS: report.ExecutionTimeMS, RetryScheduled: scheduled,
 		NextRetryAt: utc(valueOf(report.NextRetryAt)), CreatedAt: report.CreatedAt.UTC(),
 	}}, nil

@@ -61,7 +61,7 @@ func onJob(method, verb, done string) func(context.Context, *Request) (string, s
 		if err != nil {
 			return "", "", err
 		}
-		if err := r.Call(ctx, method, fmt.Sprintf("/events/%d%s", id, verb), nil, nil); err != nil {
+		if err := r.Call(ctx, method, fmt.Sprintf("/v1/jobs/%d%s", id, verb), nil, nil); err != nil {
 			return "", "", err
 		}
 		if method == http.MethodDelete {
@@ -106,7 +106,7 @@ func changeJob(ctx context.Context, r *Request) (string, string, error) {
 	if err != nil {
 		return "", "", err
 	}
-	err = r.Call(ctx, http.MethodPatch, fmt.Sprintf("/events/%d", id), body, nil)
+	err = r.Call(ctx, http.MethodPatch, fmt.Sprintf("/v1/jobs/%d", id), body, nil)
 	return r.Link("job", "id", id), fmt.Sprintf("Job %d is changed.", id), err
 }
 
@@ -130,7 +130,7 @@ func enqueueJob(ctx context.Context, r *Request) (string, string, error) {
 		}
 	}
 	var made struct{ ID int64 }
-	err = r.Call(ctx, http.MethodPost, "/events", body, &made)
+	err = r.Call(ctx, http.MethodPost, "/v1/jobs", body, &made)
 	return r.Link("job", "id", made.ID), fmt.Sprintf("Job %d is enqueued.", made.ID), err
 }
 

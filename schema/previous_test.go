@@ -21,8 +21,9 @@ import (
 )
 
 // Postgres neither renames arguments of a function nor changes its result, and one with a new argument stands beside the old
-// one. So a change of these goes unnoticed until a database of the last release is upgraded. TestPreviousRelease does so too,
-// with the programs of that release, later.
+// one: give it another name, or drop the old one in a migration if no program calls it. And a migration runs with the
+// functions of the last release, such as triggers. All this goes unnoticed until a database of the last release is upgraded.
+// TestPreviousRelease does so too, with the programs of that release, later.
 func TestPreviousSchemaIsUpgraded(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.EmptyDatabase(t))
@@ -32,7 +33,7 @@ func TestPreviousSchemaIsUpgraded(t *testing.T) {
 	present := present(t)
 	present["revision"] = file("1000000 -") // no release has it
 	if _, err := schema.Load(t, present).Migrate(t.Context(), conn, schema.Options{}); err != nil {
-		t.Errorf("a database of the last release is not upgraded: %v\nGive a function with other arguments or another result another name. A migration may drop one that no program calls.", err)
+		t.Errorf("a database of the last release is not upgraded: %v", err)
 	}
 	functions := func(conn *pgx.Conn) []string {
 		return value[[]string](t, conn, "select array_agg(p.oid::regprocedure::text) from pg_proc p where pronamespace = 'posthorn'::regnamespace")

@@ -7,7 +7,8 @@ end;
 comment on function posthorn.setting(text) is 'admin: The value of one key of posthorn.config, as text.';
 
 -- Trigger: refuses values of posthorn.config that the code could not use. With the owner's rights, since roles that may
--- change a value need not be allowed to call its checks.
+-- change a value need not be allowed to call its checks. A migration that
+-- adds a key replaces this function first, since that of an older version refuses the key: see 019_failover_events.sql.
 create or replace function posthorn.check_config()
 returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp

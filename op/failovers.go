@@ -9,15 +9,12 @@ import (
 
 var failovers = Topic{"failovers", "failover", "3"}
 
-const failoversOnPage = "the doctor's findings on the page have the count and the command"
-
 var ListFailovers = listAll(About{
 	Topic: failovers, SQL: "list_failovers",
 	Does: "List failovers, crashes and restores of the database, and how many events each has lost",
 	More: "An event counts as lost if the broker of a relay has it and the log has not. Each relay compares both once after " +
 		"each failover, crash and restore of the last week.",
 	Example: "posthorn failovers list",
-	Without: map[Face]string{Page: failoversOnPage},
 }, (*admin.Admin).Failovers)
 
 // FailoverDetails is a failover with the events that it has lost.
@@ -32,10 +29,9 @@ const mostLost = 1000
 var GetFailover = Op[ByID, FailoverDetails]{
 	About: About{
 		Topic: failovers, Verb: "get", Scope: Read, SQL: "list_lost_events",
-		Does:    "Show one failover with the events that it has lost",
-		More:    "The result has the first thousand of them, whole, and the ids under which they were brought back.",
-		ByHand:  map[Face]string{Command: "it prints the payloads of lost events"},
-		Without: map[Face]string{Page: failoversOnPage},
+		Does:   "Show one failover with the events that it has lost",
+		More:   "The result has the first thousand of them, whole, and the ids under which they were brought back.",
+		ByHand: map[Face]string{Command: "it prints the payloads of lost events"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ByID) (d FailoverDetails, err error) {
 		if d.Failover, err = a.Failover(ctx, in.ID); err != nil {
@@ -55,7 +51,6 @@ var BringBackFailover = Op[ByID, int64]{
 			"is done. Groups get it; relays leave it out, since their broker has it.",
 		Example: "posthorn failovers bring-back 3",
 		Wakes:   true,
-		Without: map[Face]string{Page: failoversOnPage},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ByID) (int64, error) {
 		return a.BringBackFailover(ctx, in.ID)

@@ -450,8 +450,8 @@ func isAbout(screen pages.Screen, names url.Values) bool {
 	switch {
 	case len(names) == 0:
 		return true
-	case len(names) == 1: // the number of an entry of the audit log, or of a token
-		return screen.Path == "action" || screen.Path == "token/revoke"
+	case len(names) == 1: // the number of an entry of the audit log, of a token, or of a failover
+		return screen.Path == "action" || screen.Path == "token/revoke" || screen.Path == "failover"
 	}
 	return screen.Under != screen.Path || slices.Contains([]string{"find", "dead-letters", "groups", "events"}, screen.Path)
 }

@@ -269,6 +269,32 @@ func TestDeleteImportPage(t *testing.T) {
 	b.get("/ui/default/import?name=from-nats").wantPage(t, 404, "from-nats")
 }
 
+// The page lists failovers with their lost events. These come back after a question, and link to
+// what they are now. A token that does not name a restricted stream sees none of its events.
+func TestFailoverPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{Tokens: true})
+	s.exec(t, `
+		select posthorn.set_stream_policy('default', 'payroll', 'restricted');
+		insert into posthorn.moves (next_id, reason, last_id, timeline, replayed_at) values (100, 'promotion', 10, 2, '2026-01-02 03:04:05Z');
+		insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, tags, payload, metadata, published_at, found_by)
+		select 11 + n, x.id, 100, (array['orders', 'payroll'])[1 + n], 'paid', '{}', '{"a": "<b>"}', '{}', now(), 'relay out'
+		from posthorn.namespaces x, generate_series(0, 1) n where x.namespace = 'default'`)
+	all, others := s.visit(t), s.visit(t)
+	all.signIn(strings.TrimPrefix(s.issue(t, "default", []scope{scopeRead, scopeAdmin}, "payroll"), "Authorization: Bearer "))
+	others.signIn(strings.TrimPrefix(s.issue(t, "default", []scope{scopeRead, scopeAdmin}), "Authorization: Bearer "))
+	all.get("/").wantPage(t, 200, "2 events that the log has not", "/ui/default/failover?id=1", "Bring back…")
+	all.get("/ui/default/relays").wantPage(t, 200, "/ui/default/failovers")
+	all.get("/ui/default/failovers").wantPage(t, 200, "1: promotion", "/ui/default/failover?id=1")
+	page := all.get("/ui/default/failover?id=1").wantPage(t, 200, "2 events, 0 brought back", "orders", "payroll", "relay out", "&lt;b&gt;")
+	page.wantNone(t, "<b>")
+	others.get("/ui/default/failover?id=1").wantPage(t, 200, "1 event, 0 brought back", "orders").wantNone(t, "payroll")
+	ask := others.get("/ui/default/failover/bring-back?id=1").wantPage(t, 200, "Publish 1 events again that failover 1 has lost")
+	others.post(ask, "/ui/default/failover/bring-back", url.Values{"id": {"1"}}).wantPage(t, 200, "Brought 1 events back", "1 event, 1 brought back", "/ui/default/event?id=")
+	all.get("/ui/default/failover?id=1").wantPage(t, 200, "2 events, 1 brought back")
+	all.get("/ui/default/failover?id=2").wantPage(t, 404, "does not exist in namespace default")
+}
+
 // The replacement of a projection is given up.
 func TestAbandonReplacement(t *testing.T) {
 	t.Parallel()

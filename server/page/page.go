@@ -99,6 +99,7 @@ func New(c Config) *Pages {
 	p.nodes()
 	p.streams()
 	p.relays()
+	p.failovers()
 	p.projections()
 	p.namespacePages()
 	p.tokens()

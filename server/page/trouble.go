@@ -103,6 +103,8 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 		t.Show = one("schedules", "schedule", "name")
 	case "relays", "archives", "imports":
 		t.Show = r.Link("relays")
+	case "failovers":
+		t.Show, t.Buttons = one("failovers", "failover", "id"), failoverButtons(f)
 	case "confidential streams":
 		t.Show = r.Link("streams")
 	}

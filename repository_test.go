@@ -289,7 +289,7 @@ func isInTree(path string) bool {
 }
 
 var (
-	readingTotals = regexp.MustCompile("(?s)\\*\\*Read in this order\\*\\*.*?([\\d,]+) lines of SQL and\\s+([\\d,]+) of Go")
+	readingTotals = regexp.MustCompile(`(?s)\*\*Read in this order\*\*.*?([\d,]+) lines of SQL and\s+([\d,]+) of Go`)
 	readingRow    = regexp.MustCompile(`(?m)^\| \d+ \| [^|]+ \| ([^|]+) \| ([\d,]+) \|$`)
 	readingFile   = regexp.MustCompile("`([^`]+)`")
 )

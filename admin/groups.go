@@ -122,7 +122,7 @@ func (a *Admin) GroupKind(ctx context.Context, group string) (string, error) {
 type GroupSettings struct {
 	Order     string           `json:"order,omitempty" enum:"none,key,stream,total" doc:"Whether events of one key, of one stream, or all of them, come one after another"`
 	Slots     int              `json:"slots,omitempty" doc:"In a group ordered by key: keys share so many slots, and each slot is handled by itself"`
-	Attempts  *int             `json:"attempts,omitempty" doc:"Deliveries before an event becomes a dead letter; 0 for no limit"`
+	Attempts  *int             `json:"attempts,omitempty" doc:"Attempts before an event becomes a dead letter; 0 for no limit"`
 	Delays    []string         `json:"delays,omitempty" maxItems:"1000" doc:"Before each further attempt, such as 10 seconds or 00:05:00; instead of backoff"`
 	Backoff   *BackoffSettings `json:"backoff,omitempty" doc:"Delays that grow from attempt to attempt: from, to, factor and jitter"`
 	OnFailure string           `json:"on_failure,omitempty" enum:"block,set_aside" doc:"In ordered groups: whether a failed event keeps those behind it waiting"`

@@ -14,7 +14,7 @@ import (
 // eventView is the JSON of an event in all responses. A payload that is sealed is null.
 type eventView struct {
 	admin.Event
-	Delivery      int      `json:"delivery,omitempty" doc:"How often the group was handed the event, from 1"`
+	Delivery      int      `json:"delivery,omitempty" doc:"The number of the group's attempt at the event, from 1"`
 	Subscriptions []string `json:"subscriptions,omitempty" doc:"The subscriptions of the group that match the event"`
 }
 

@@ -14,7 +14,7 @@ type settleInput struct {
 	Body struct {
 		Attempt  int            `json:"attempt" minimum:"1" maximum:"2147483647" doc:"The attempt of the claim"`
 		Failures []failureInput `json:"failures,omitempty" doc:"The events that failed; all others are done"`
-		Released []int64        `json:"released,omitempty" doc:"The ids of events that were not handled: they are handed out again at once, without counting a delivery"`
+		Released []int64        `json:"released,omitempty" doc:"The ids of events that were not handled: they are handed out again at once, without counting an attempt"`
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *Server) leases() {
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/leases/{lease}/release", id: "release-lease", tag: "groups",
 		summary:     "Release a lease without handling its events",
-		description: "Other workers can claim the events at once. The delivery is not counted.",
+		description: "Other workers can claim the events at once. The attempt is not counted.",
 		scope:       scopeConsume, status: http.StatusNoContent,
 	}, func(ctx context.Context, c caller, input *releaseInput) (*struct{}, error) {
 		if err := s.admin(c).CheckLease(ctx, input.LeaseID); err != nil {

@@ -52,7 +52,7 @@ func newGroupsDefine(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.settings.Order, "order", "", "none, key, stream or total (default none)")
 	numberVar(flags, &f.settings.Slots, "slots", 0, 1, 1024, "how many keys may be worked on at once, with --order key (default 16)")
-	numberVar(flags, &f.attempts, "attempts", 0, 0, 999_999_999, "deliveries before an event becomes a dead letter, 0 for no limit (default 5)")
+	numberVar(flags, &f.attempts, "attempts", 0, 0, 999_999_999, "attempts before an event becomes a dead letter, 0 for no limit (default 5)")
 	flags.DurationSliceVar(&f.delays, "delays", nil, "delays before each further attempt")
 	flags.DurationVar(&f.backoffFrom, "backoff-from", 0, "the first delay (default 1s)")
 	flags.DurationVar(&f.backoffTo, "backoff-to", 0, "the longest delay (default 5m0s)")

@@ -13,7 +13,7 @@ begin
   update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id = release.lease;
 end $$;
 comment on function posthorn.release(bigint, int) is
-  'consumer: Gives a lease back untouched, without counting it as a delivery; others may take it at once.';
+  'consumer: Gives a lease back untouched, without counting it as an attempt; others may take it at once.';
 
 create or replace function posthorn.release_node(namespace text, node text)
 returns bigint language plpgsql security definer

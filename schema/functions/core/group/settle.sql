@@ -226,7 +226,7 @@ begin
   end if;
 end $$;
 
--- The time that an event waits after its nth delivery.
+-- The time that an event waits after its nth attempt.
 create or replace function posthorn.retry_delay(g posthorn.groups, n int)
 returns interval
 language sql volatile -- inlined

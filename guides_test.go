@@ -34,6 +34,7 @@ type program struct {
 	ready   string // a query that holds once beside has begun its work, or run, if there is no beside
 	then    string // statements of the owner while it runs
 	until   string // a query that holds once run has done its work
+	ends    bool   // run ends by itself then, and may still wait for its answer from the database
 	also    func(t *testing.T, ph *posthorn.Client, publish func())
 }
 
@@ -64,7 +65,7 @@ var programs = map[string]program{
 	"ExampleMiddleware":                   {run: ExampleMiddleware},
 	"ExampleGroup_Deliveries":             {run: ExampleGroup_Deliveries, ready: group("billing"), then: placed, until: completed},
 	"ExampleSubscription_expiry":          {run: ExampleSubscription_expiry, ready: group("live"), then: placed, until: completed},
-	"ExampleDelivery_Extend":              {run: ExampleDelivery_Extend, ready: group("billing"), then: placed, until: "select count(*) = 1 from posthorn.leases where until > now() + interval '30 minutes'"},
+	"ExampleDelivery_Extend":              {run: ExampleDelivery_Extend, ready: group("billing"), then: placed, until: "select count(*) = 1 from posthorn.leases where until > now() + interval '30 minutes'", ends: true},
 	"ExampleClient_PublishTo":             {run: ExampleClient_PublishTo, given: `select posthorn.define_group('default', 'billing'), posthorn.subscribe('default', 'billing', 'web', '{"type": "a"}')`},
 	"ExampleClient_Admin_seek":            {run: ExampleClient_Admin_seek, given: "select posthorn.define_group('default', 'search')"},
 	"ExampleClient_Admin_outcomes":        {run: ExampleClient_Admin_outcomes, given: placed + " from generate_series(1, 42)"},
@@ -273,6 +274,9 @@ func (p program) runAs(t *testing.T, needs testguide.Needs) {
 		user.Exec(p.then)
 	}
 	wait(p.until)
+	if p.ends {
+		await.Closed(t, "the example has ended", ended)
+	}
 	if p.also != nil {
 		p.also(t, c, func() { user.Exec(placed) })
 	}

@@ -60,4 +60,4 @@ lint: ## checks style, error handling and the direction of imports
 
 generate: ## writes all files that tests compare with: schema/revision, docs/sql.md, docs/reference.md, the index of decisions, deploy, help, OpenAPI, docs/llms.txt, the exported names
 	go generate ./schema ./internal/dashboard ./op ./server ./cmd/posthorn ./internal/llms ./internal/surface
-	go test -count 1 -run "^TestDecisionsAreListed$$" . -update
+	go test -count 1 -run "^TestDecisionsAreListed$$" ./internal/test/testtree -update

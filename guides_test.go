@@ -224,6 +224,17 @@ func functionsOf(t *testing.T, dir string) map[string]string {
 	return functions
 }
 
+// flat removes indentation and empty lines.
+func flat(code string) string {
+	var out strings.Builder
+	for line := range strings.Lines(code) {
+		if line = strings.TrimSpace(line); line != "" {
+			out.WriteString(line + "\n")
+		}
+	}
+	return out.String()
+}
+
 func (p program) runAs(t *testing.T, needs testguide.Needs) {
 	user := testguide.NewUser(t, posthorntest.Database(t))
 	user.Own(`create table orders (id text, cents int); create table bookings (order_id text, cents int);

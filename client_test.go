@@ -1,9 +1,14 @@
 package posthorn_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	neturl "net/url"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -13,6 +18,64 @@ import (
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
+
+// In a pool of one connection, a handler that uses the pool beside its transaction would wait for itself.
+func TestPoolOfOneConnectionIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	config, err := pgxpool.ParseConfig(w.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for setting, config := range map[string]posthorn.Config{
+		"Set MaxConns to 2": {DatabaseURL: w.URL, MaxConns: 1}, "Set pgxpool.Config.MaxConns to 2": {Pool: pool},
+	} {
+		ph, err := posthorn.Open(t.Context(), config)
+		if err == nil {
+			ph.Close()
+		}
+		if !errors.Is(err, posthorn.ErrInvalid) || !strings.Contains(err.Error(), "the pool has 1 connection, and 2 are needed") || !strings.Contains(posthorn.Hint(err), setting) {
+			t.Errorf("open with one connection: %v", err)
+		}
+	}
+}
+
+// Heartbeats keep a node alive. A node that upkeep has removed registers again, with its
+// handlers.
+//
+// seed 000.17, 000.47–49
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, id := range []string{"quiet", "swept"} {
+		ph, err := posthorn.Open(t.Context(), posthorn.Config{
+			DatabaseURL: w.URL, NodeID: id, DisplayName: "the " + id, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(ph.Close)
+		posthorn.SetHeartbeat(ph, 20*time.Millisecond)
+		ph.Group("billing", testworld.FromBeginning()).Handle("charge", "order.*", func(context.Context, posthorn.Event) error { return nil })
+		(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
+	}
+	holds := func(sql string) {
+		t.Helper()
+		await.True(t, sql, func() bool { return testworld.Ask[bool](w, "select exists (select from "+sql+")") })
+	}
+	holds("posthorn.node_handlers having count(*) = 2")
+	w.Exec("delete from posthorn.nodes where node_id = 'swept'")
+	w.TurnClock(5 * time.Minute)
+	holds("posthorn.node_status where node_id = 'quiet' and state = 'alive'")
+	holds("posthorn.node_handlers where node_id = 'swept' and patterns = '{order.*}'")
+	holds("posthorn.nodes where node_id = 'swept' and display_name = 'the swept'")
+}
 
 // After load a client that runs closes the connections that it does not need.
 func TestIdleConnectionsAreClosed(t *testing.T) {

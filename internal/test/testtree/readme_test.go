@@ -1,4 +1,4 @@
-package posthorn_test
+package testtree_test
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package posthorn_test
+package testtree_test
 
 import (
 	"encoding/json"
@@ -142,7 +142,7 @@ func dependencies(t *testing.T, args ...string) []string {
 	return packages
 }
 
-// testCode returns all test files, as flat does.
+// testCode returns all test files.
 func testCode(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -151,24 +151,13 @@ func testCode(t *testing.T) string {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		all.WriteString(flat(string(content)))
+		all.Write(content)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all.String()
-}
-
-// flat removes indentation and empty lines.
-func flat(code string) string {
-	var out strings.Builder
-	for line := range strings.Lines(code) {
-		if line = strings.TrimSpace(line); line != "" {
-			out.WriteString(line + "\n")
-		}
-	}
-	return out.String()
 }
 
 var (

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posthorn/posthorn/internal/test/testsize"
 )
 
 // expect fails the test unless the checker found violations of a kind, or none if the
@@ -193,5 +195,31 @@ func TestJobsCheckerFinds(t *testing.T) {
 			j.check(f, test.worker)
 			f.expect(t, test.kind)
 		})
+	}
+}
+
+type someFaults struct {
+	part
+	names []string
+}
+
+func (s someFaults) faults() (all []fault) {
+	for _, name := range s.names {
+		all = append(all, fault{name: name})
+	}
+	return all
+}
+
+// A run of make test injects each fault of a part once, and others inject them in their order.
+func TestEachFaultHappensOnce(t *testing.T) {
+	for all, want := range map[string]string{"": "relay archiver Postgres", "yes": "relay archiver relay Postgres"} {
+		t.Setenv(testsize.Variable, all)
+		var names []string
+		for _, f := range faultsOf(someFaults{names: []string{"relay", "archiver", "relay", "Postgres"}}) {
+			names = append(names, f.name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("with %s=%q: %s, want %s", testsize.Variable, all, got, want)
+		}
 	}
 }

@@ -87,8 +87,8 @@ func (p *pipelinePart) hear(line string) {
 func (p *pipelinePart) faults() []fault {
 	relay, archiver := killProcess("relay", p.relays), killProcess("archiver", p.archivers)
 	return []fault{
-		relay, p.redisMaster(), archiver, killProcess("consumer", p.redisReaders),
-		p.natsNode(), killProcess("consumer", p.natsReaders), p.database.crash(), relay, p.connections(5), archiver,
+		relay, p.redisMaster(), archiver, killProcess("consumer of Redis", p.redisReaders),
+		p.natsNode(), killProcess("consumer of NATS", p.natsReaders), p.database.crash(), relay, p.connections(5), archiver,
 	}
 }
 

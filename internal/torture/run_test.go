@@ -44,7 +44,7 @@ type load struct {
 }
 
 // minKills is the number of faults in a short run of make test-all, and the minimum in a
-// long one. In make test there are fewer, but each fault of the part happens.
+// long one. In make test there are fewer, but each fault of the part happens once.
 const minKills = 10
 
 func leastKills(p part) int {
@@ -52,7 +52,21 @@ func leastKills(p part) int {
 		return minKills
 	}
 	kills := cmp.Or(p.load().kills, minKills)
-	return testsize.Of(min(len(p.faults()), kills), kills)
+	return testsize.Of(min(len(faultsOf(p)), kills), kills)
+}
+
+// faultsOf returns the faults of a part. In make test each is there once.
+func faultsOf(p part) []fault {
+	faults := p.faults()
+	if *duration > 0 || testsize.All() {
+		return faults
+	}
+	known := map[string]bool{}
+	return slices.DeleteFunc(faults, func(f fault) bool {
+		again := known[f.name]
+		known[f.name] = true
+		return again
+	})
 }
 
 // run is the state that the parts and their clients share.
@@ -114,7 +128,7 @@ func (r *run) torture(p part) {
 // disturb injects faults, one after the other. Between two faults the part must make
 // progress, which shows that it has recovered.
 func (r *run) disturb(p part) {
-	faults := p.faults()
+	faults := faultsOf(p)
 	for i := 0; r.elapsed() < 1; i++ {
 		goal := r.record.done.Load() + int64(p.load().step)
 		r.limit.Store(r.record.acked.Load() + int64(p.load().short))

@@ -23,7 +23,7 @@ var unlisted = map[string]string{
 		has_few_pending_jobs has_long_number has_work is_alive is_name job_status listed_events make_push_trigger matches_by_parts named_streams oldest_unread read_streams owed_to_webhook
 		pending publish_changes publish_with_care push_settings readable recent_jobs subscribe_with_filter subscribe_with_sql tag_room to_json
 		unacknowledged unapplied`,
-	"a part of doctor": `command_line counted due_jobs due_since examine examine_bloat examine_cluster examine_failed_jobs examine_failovers failover_in_words examine_groups examine_imports
+	"a part of doctor": `command_line counted due_jobs due_since examine examine_bloat examine_cluster examine_failed_jobs examine_failovers failover_in_words fair_due_since examine_groups examine_imports
 		examine_jobs examine_partitions examine_projections examine_roles examine_schedules examine_sealing examine_settings examine_subscriptions
 		examine_transactions examine_upkeep examine_webhooks examine_writers findings first_ready_jobs in_words seen_error shell_word unseen_things untaken_jobs`,
 	"a part of outbox_event, which shows the whole log":                "relayed_row stream_relays unrelayed_ranges",

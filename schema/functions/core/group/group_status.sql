@@ -138,7 +138,8 @@ from posthorn.groups g
 join posthorn.namespaces n on n.id = g.namespace_id
 cross join lateral posthorn.pending(g) p
 left join lateral (
-  select x.* from posthorn.relays y cross join lateral posthorn.unacknowledged(g) x where y.group_id = g.id
+  select x.* from (select g from posthorn.relays y where y.group_id = g.id offset 0) y -- first, since the function reads each lease
+  cross join lateral posthorn.unacknowledged(y.g) x
 ) u on true
 left join lateral (
   select count(*) filter (where l.until is not null) as in_flight,

@@ -2,7 +2,7 @@ create or replace function posthorn.group_leases(namespace text, group_name text
 returns table (lease bigint, node text, attempt int, events bigint, retries boolean, claimed_at timestamptz, until timestamptz)
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   select l.id, l.node, l.attempt,
     case when l.ids is not null then cardinality(l.ids) else posthorn.events_between(l.namespace_id, l.lo, l.hi) end,
@@ -21,7 +21,7 @@ returns table (
   event_id bigint, subscription text, attempts int, failed_at timestamptz, due_at timestamptz, running boolean, error text, behind bigint
 ) language sql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   select r.event_id, r.subscription, r.attempts, posthorn.failed_at(r), r.due_at, r.lease_id is not null, left(r.error, 500), posthorn.waits_behind(r)
   from posthorn.retries r

@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -117,7 +116,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	if c.NodeID == "" {
-		c.NodeID = process.NewName()
+		c.NodeID = worker.NewName()
 	}
 	c.NodeID = strings.Map(nodeRune, c.NodeID)
 	return c

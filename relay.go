@@ -11,8 +11,8 @@ import (
 	"github.com/posthorn/posthorn/internal/importer"
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/relay"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // RelayConfig configures a relay. The zero value is a sound default. Streams, Imported
@@ -87,7 +87,7 @@ func (c *Client) Relay(name string, config RelayConfig, sink Sink) {
 
 // newOwner returns the name of a candidate for the leadership of a relay or import:
 // {kind}-{host}-{pid}-{8 hex digits}.
-func newOwner(kind string) string { return kind + "-" + strings.Map(nodeRune, process.NewName()) }
+func newOwner(kind string) string { return kind + "-" + strings.Map(nodeRune, worker.NewName()) }
 
 func (c RelayConfig) withDefaults() RelayConfig {
 	if len(c.Streams) == 0 {

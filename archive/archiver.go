@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -82,7 +81,7 @@ func New(db *pgxpool.Pool, store *Store, config Config) *Archiver {
 		config.Logger = slog.Default()
 	}
 	return &Archiver{
-		db: pg.Limited(db), store: store, config: config, worker: process.NewName(), news: make(chan struct{}, config.Workers),
+		db: pg.Limited(db), store: store, config: config, worker: worker.NewName(), news: make(chan struct{}, config.Workers),
 		log: config.Logger.With("archive", config.Name, "namespace", config.Namespace),
 	}
 }

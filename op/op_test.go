@@ -54,7 +54,7 @@ func TestToolsHaveTheInputsOfTheAPI(t *testing.T) {
 		}
 		Components struct{ Schemas map[string]schema }
 	}
-	text, err := os.ReadFile("../server/testdata/openapi.json")
+	text, err := os.ReadFile("../internal/test/testserver/openapi.json")
 	if err == nil {
 		err = json.Unmarshal(text, &document)
 	}

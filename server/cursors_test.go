@@ -11,7 +11,7 @@ import (
 // A cursor of a list that the first version gave leads to the next page.
 func TestListsOfTheFirstVersion(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/cursors.json")
+	text, err := os.ReadFile("../internal/test/testserver/cursors.json")
 	if err != nil {
 		t.Fatal(err)
 	}

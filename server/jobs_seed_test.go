@@ -16,7 +16,7 @@ import (
 // seedBody is a body, copied from the specification.
 func seedBody(t *testing.T, name string) string {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/jobs/" + name + ".json")
+	raw, err := os.ReadFile("../internal/test/testserver/jobs/" + name + ".json")
 	if err != nil {
 		t.Fatal(err)
 	}

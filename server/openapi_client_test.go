@@ -10,14 +10,14 @@ import (
 
 // The OpenAPI document is valid, and a client that is generated from it can do all that the
 // specification does with curl. The generator, the validators and the program that uses the
-// client are a module of their own, in testdata/client. They are built in place, so that Go
+// client are a module of their own, in internal/test/testserver/client. They are built in place, so that Go
 // uses its cache.
 //
 // seed 004: Process A publishes, Process B consumes.
 func TestGeneratedClient(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	module, err := filepath.Abs("testdata/client")
+	module, err := filepath.Abs("../internal/test/testserver/client")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func TestOpenAPIChangesByAdditions(t *testing.T) {
 	if err := json.Indent(&indented, []byte(body), "", " "); err != nil {
 		t.Fatal(err)
 	}
-	testgolden.Check(t, "testdata/openapi.json", indented.String()+"\n")
+	testgolden.Check(t, "../internal/test/testserver/openapi.json", indented.String()+"\n")
 }
 
 // The document has all that linters and generators require: servers, described tags,

@@ -36,7 +36,7 @@ func newPerson(t *testing.T, chromium *browser, width int64) *person {
 
 // personScript defines person, the functions of the page's side.
 //
-//go:embed testdata/person.js
+//go:embed person.js
 var personScript string
 
 // ask evaluates a call of a function of personScript. Between two pages it waits.

@@ -17,7 +17,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// container is a container as deploy/testdata/containers prints it.
+// container is a container as internal/test/containers prints it.
 type container struct {
 	Args   []string
 	Env    map[string]string
@@ -29,7 +29,7 @@ type container struct {
 
 // The Kubernetes manifest and the compose file are valid, and their containers run: migrate,
 // then serve, which is refused until there is a token, and answers the probes then. The
-// validators are a module of their own, in deploy/testdata/containers, built in place, so
+// validators are a module of their own, in internal/test/containers, built in place, so
 // that Go uses its cache.
 func TestManifests(t *testing.T) {
 	t.Parallel()
@@ -99,7 +99,7 @@ func containersOf(t *testing.T, format, file string) (containers map[string]cont
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "run", ".", format, path)
-	cmd.Dir = "../../deploy/testdata/containers"
+	cmd.Dir = "../../internal/test/containers"
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if err := json.Unmarshal([]byte(mustRun(t, cmd)), &containers); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/webhook/send"
 	"github.com/posthorn/posthorn/internal/worker"
@@ -40,7 +39,7 @@ const leaseFor = 10 * time.Second
 
 func configFor(c component.Client, metrics *observe.Webhooks, sender *send.Client) Config {
 	return Config{
-		Owner: "sender-" + process.NewName(), Send: sender.Send,
+		Owner: "sender-" + worker.NewName(), Send: sender.Send,
 		News: func() (<-chan struct{}, func()) { return c.Watch.Subscribe(logwatch.Events) },
 		Open: func(ctx context.Context, namespace string, e *pg.Event) error {
 			err := c.Box.Open(ctx, namespace, e)

@@ -1,5 +1,4 @@
-// Package process gives the running process a unique name.
-package process
+package worker
 
 import (
 	"crypto/rand"
@@ -9,7 +8,7 @@ import (
 	"strings"
 )
 
-// NewName returns {host}-{pid}-{8 hex digits}. The host is the first label of the
+// NewName returns a unique name for this process, {host}-{pid}-{8 hex digits}. The host is the first label of the
 // host name. The digits are random, so that two processes never share a name.
 func NewName() string {
 	host, _ := os.Hostname()

@@ -13,6 +13,7 @@
 --        └► take_aside, settle_aside: single events that the broker refused
 --   lead_import ──► import_positions ──► the broker ──► import_events
 --   The process that leads each is in leads.
+--   seek ──► group_moves, group_moved      answers of this room to core: what was written, and what the broker is not given
 --
 -- For faces
 --   end_relay, sweep_imported_ids, sweep_relayed

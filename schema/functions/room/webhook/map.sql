@@ -13,6 +13,9 @@
 --        └► due_webhooks, take_webhooks ──► requests ──► record_webhooks ──► done, retried, or a dead letter
 --   an endpoint that fails for too long ──► disable_webhook; enable_webhook makes it catch up
 --   redeliver_webhook sends events again
+--   seek moves the group, which all webhooks of a namespace share: the lead ends, and open windows with it; retries stay. The
+--        next leader makes retries of the events after the new position, for every webhook
+--   group_resumed, subscription_removed, own_slots      answers of this room to core
 --   webhook_rates, webhook_bodies, list_webhook_attempts   the requests, the events in them, and the answers of the endpoint
 --
 -- For faces

@@ -17,11 +17,11 @@ type Failover struct {
 	ReplayedAt  time.Time `json:"replayed_at,omitzero"` // when the last transaction was committed that a promoted server has
 	LastID      int64     `json:"last_id"`              // of events before it
 	NextID      int64     `json:"next_id"`              // the first of events after it
-	Lost        int64     `json:"lost"`                 // events that a broker has and the log has not
+	Lost        int64     `json:"lost"`                 // events that a broker or an archive has and the log has not
 	BroughtBack int64     `json:"brought_back"`         // of these
-	Looked      []string  `json:"looked"`               // relays that have compared their broker with the log
-	NotLooked   []string  `json:"not_looked"`           // relays that have not
-	Errors      []string  `json:"errors"`               // of relays that could not compare all streams
+	Looked      []string  `json:"looked"`               // relays and archives that were compared with the log
+	NotLooked   []string  `json:"not_looked"`           // those that were not
+	Errors      []string  `json:"errors"`               // of those that could not compare all streams
 }
 
 const failoversQuery = "select * from posthorn.list_failovers($1::text, $2::text[]) f where f.id = coalesce($3::bigint, f.id) order by f.id desc"
@@ -48,7 +48,7 @@ type LostEvent struct {
 	Payload     json.RawMessage `json:"payload"`
 	Metadata    json.RawMessage `json:"metadata"`
 	PublishedAt time.Time       `json:"published_at"`
-	FoundBy     string          `json:"found_by"` // the relay whose broker has it
+	FoundBy     string          `json:"found_by"` // the relay whose broker has it, or the archive
 	FoundAt     time.Time       `json:"found_at"`
 	BackAs      int64           `json:"back_as,omitempty"` // the id under which it was published again
 }

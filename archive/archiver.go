@@ -111,6 +111,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 	defer end(nil)
 	var planning sync.WaitGroup
 	planning.Go(func() { end(a.plan(working)) })
+	planning.Go(func() { a.findLost(working) })
 	end(worker.Run(working, working, newWriter(a), worker.Config{Workers: a.config.Workers, Log: a.log, Ends: pg.IsFinal}))
 	planning.Wait()
 	if ctx.Err() == nil {

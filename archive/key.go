@@ -51,6 +51,12 @@ func dayPrefix(namespace, stream string, day time.Time) string {
 	return prefixOf(namespace, stream) + day.Format("2006/01/02/")
 }
 
+// parseSegmentName returns the ids in the name of a segment.
+func parseSegmentName(name string) (first, last int64, ok bool) {
+	n, err := fmt.Sscanf(name, "%d-%d"+segmentExtension, &first, &last)
+	return first, last, err == nil && n == 2 && name == segmentName(first, last)
+}
+
 func segmentName(first, last int64) string {
 	return fmt.Sprintf("%d-%d%s", first, last, segmentExtension)
 }

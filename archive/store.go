@@ -223,17 +223,24 @@ func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
 // directories lists the parts of keys that follow a prefix, up to the next slash. The
 // prefix is empty or ends with a slash.
 func (s *Store) directories(ctx context.Context, prefix string) ([]string, error) {
-	var names []string
+	directories, _, err := s.list(ctx, prefix)
+	return directories, err
+}
+
+// list lists the directories and the objects at a prefix.
+func (s *Store) list(ctx context.Context, prefix string) (directories, objects []string, err error) {
 	list := s.bucket.List(&blob.ListOptions{Prefix: prefix, Delimiter: "/"})
 	for {
 		object, err := list.Next(ctx)
 		if err == io.EOF {
-			return names, nil
+			return directories, objects, nil
 		} else if err != nil {
-			return nil, unreadable(fmt.Sprintf("list %s/%s", s.location, prefix), err)
+			return nil, nil, unreadable(fmt.Sprintf("list %s/%s", s.location, prefix), err)
 		}
-		if object.IsDir {
-			names = append(names, strings.TrimSuffix(strings.TrimPrefix(object.Key, prefix), "/"))
+		if name := strings.TrimPrefix(object.Key, prefix); object.IsDir {
+			directories = append(directories, strings.TrimSuffix(name, "/"))
+		} else {
+			objects = append(objects, name)
 		}
 	}
 }

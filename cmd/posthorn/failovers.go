@@ -16,8 +16,8 @@ func newFailovers(a *app) *cobra.Command {
 		use:   "failovers",
 		short: "Show what failovers, crashes and restores of the database have lost, and bring it back",
 		long: `After a failover to a standby that was behind, the log lacks events that others
-had already. Each relay compares its broker with the log then, and keeps the
-events that the log has lost.`,
+had already. Each relay compares its broker with the log then, and each archive
+its store, and the events that the log has lost are kept.`,
 	},
 		list(a, op.ListFailovers, failoversHelp, failoverColumns),
 		newFailoversShow(a),
@@ -27,8 +27,8 @@ events that the log has lost.`,
 
 const failoversHelp = `REPLAYED is when the last transaction was committed that a promoted server has:
 events that were acknowledged later may be lost. LOST is the number of events
-that a broker has and the log has not, and BACK how many of them were brought
-back. NOT LOOKED are relays that have not compared their broker with the log.`
+that a broker or an archive has and the log has not, and BACK how many of them
+were brought back. NOT LOOKED are relays and archives that were not compared yet.`
 
 var failoverColumns = columns[admin.Failover]{"id|at|reason|timeline|replayed|lost|back|not looked", func(f admin.Failover) []any {
 	return []any{f.ID, f.At, f.Reason, f.Timeline, f.ReplayedAt, f.Lost, f.BroughtBack, strings.Join(f.NotLooked, ", ")}

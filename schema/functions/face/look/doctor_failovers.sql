@@ -11,9 +11,10 @@ as $$
     where x.at > clock_timestamp() - interval '7 days'
       and case when of_namespace is not null then n.namespace = of_namespace
         else exists (select from posthorn.lost_events l where l.namespace_id = n.id)
-          or exists (select from posthorn.relays r join posthorn.groups g on g.id = r.group_id where g.namespace_id = n.id) end
+          or exists (select from posthorn.relays r join posthorn.groups g on g.id = r.group_id where g.namespace_id = n.id)
+          or exists (select from posthorn.archives a where a.namespace_id = n.id) end
   )
-  (select 'warn', f.namespace, f.id::text, format('%s; the brokers of relays have %s that the log has not', f.title, posthorn.counted(f.lost - f.brought_back, 'event')),
+  (select 'warn', f.namespace, f.id::text, format('%s; brokers of relays and archives have %s that the log has not', f.title, posthorn.counted(f.lost - f.brought_back, 'event')),
     format('look: %s; to publish them again: %s', posthorn.command_line(f.namespace, 'failovers show', f.id::text),
       posthorn.command_line(f.namespace, 'failovers bring-back', f.id::text)), null, false, f.lost - f.brought_back
   from f where f.lost > f.brought_back order by f.id desc)
@@ -24,8 +25,8 @@ as $$
   union all
   select 'ok', null, null, case
       when not exists (select from posthorn.moves m where m.at > clock_timestamp() - interval '7 days') then 'there was none for a week'
-      when not exists (select from f) then 'there was one this week, and no relay that could know of lost events'
-      else (select f.title || '; nothing was lost that a relay knows of' || coalesce('; not yet compared by relay '
+      when not exists (select from f) then 'there was one this week, and no relay or archive that could know of lost events'
+      else (select f.title || '; nothing was lost that a relay or an archive knows of' || coalesce('; not yet compared by relay '
           || nullif(array_to_string(f.not_looked, ', '), ''), '') from f order by f.id desc limit 1) end,
     null, null, false, 0
 $$;

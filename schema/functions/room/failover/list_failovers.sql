@@ -22,9 +22,11 @@ returns table (
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-  with relays as (
-    select g.id, g.name from posthorn.relays r join posthorn.groups g on g.id = r.group_id
-    where g.namespace_id = posthorn.namespace_id(list_failovers.namespace)
+  with relays as ( -- and archives
+    select g.id, case when a.id is null then g.name else 'archive ' || g.name end as name,
+      case when a.id is null then 'relay' else 'archive' end as kind, g.name as group_name
+    from posthorn.groups g left join posthorn.relays r on r.group_id = g.id left join posthorn.archives a on a.group_no = g.id
+    where g.namespace_id = posthorn.namespace_id(list_failovers.namespace) and (r.group_id is not null or a.id is not null)
       and not exists (
         select from posthorn.hidden_things(list_failovers.namespace, list_failovers.hidden_streams) h
         where h.wholly and h.kind = 'group' and h.name = g.name)
@@ -37,13 +39,13 @@ as $$
   cross join lateral (
     select coalesce(array_agg(x.name order by x.name) filter (where l.group_id is not null and l.error is null), '{}') as looked,
       coalesce(array_agg(x.name order by x.name) filter (where l.group_id is null), '{}') as not_looked,
-      coalesce(array_agg(format('relay %s: %s', quote_literal(x.name), case when list_failovers.hidden_streams = '{}' then l.error
+      coalesce(array_agg(format('%s %s: %s', x.kind, quote_literal(x.group_name), case when list_failovers.hidden_streams = '{}' then l.error
         else 'withheld: it may be about a restricted stream that the token does not name' end) order by x.name) filter (where l.error is not null), '{}') as errors
     from relays x left join posthorn.lost_looks l on l.group_id = x.id and l.next_id = m.next_id) r
   order by m.id desc
 $$;
 comment on function posthorn.list_failovers(text, text[]) is
-  'admin: The failovers, crashes and restores of the log, the last one first: how many events each has lost that a broker of a relay has, how many of them were brought back, and the relays that have looked, or could not.';
+  'admin: The failovers, crashes and restores of the log, the last one first: how many events each has lost that a broker of a relay or an archive has, how many of them were brought back, and the relays and archives that have looked, or could not.';
 
 -- The number of the move with an id of list_failovers.
 create or replace function posthorn.failover_move(failover bigint)
@@ -71,4 +73,4 @@ as $$
   order by x.id limit list_lost_events.max_events
 $$;
 comment on function posthorn.list_lost_events(text, bigint, text[], int) is
-  'admin: The events that a failover has lost and that the broker of a relay has, in the order of their ids; back_as is the id under which one was brought back.';
+  'admin: The events that a failover has lost and that the broker of a relay or an archive has, in the order of their ids; back_as is the id under which one was brought back.';

@@ -10,5 +10,6 @@
 --        └─► it reads back the ends of the streams of its broker ──► note_lost_events ──► lost_events
 --              └─► note_look ──► lost_looks
 --   move_noted, note_look ──► publish_failover_event, for those who have asked for events of failovers
+--   each archiver asks owed_archive_look ──► forgotten_segments ──► note_archived_events, note_archive_look
 --   list_failovers, list_lost_events     the count and the list; the doctor and the metric take the same
 --   bring_back                           publishes them again under new ids, with their origin

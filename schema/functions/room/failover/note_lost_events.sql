@@ -22,9 +22,6 @@ returns setof posthorn.moves language sql stable as $$
     and not exists (select from posthorn.lost_looks l where l.next_id = m.next_id and l.group_id = moves_without_look.group_id)
 $$;
 
--- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
--- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.
--- Those that the relay has found after an earlier move count as known: otherwise it would read back to them each time.
 create or replace function posthorn.note_lost_events(
   group_id bigint, owner text, epoch bigint, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
   keys text[] default null, tags text[] default null, metadata json[] default null
@@ -32,49 +29,68 @@ create or replace function posthorn.note_lost_events(
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
+begin
+  perform posthorn.hold('relay', note_lost_events.group_id, note_lost_events.owner, note_lost_events.epoch);
+  return posthorn.keep_lost_events(note_lost_events.group_id, 'relay', note_lost_events.streams, note_lost_events.ids, note_lost_events.types,
+    note_lost_events.payloads, note_lost_events.published, note_lost_events.keys, note_lost_events.tags, note_lost_events.metadata);
+end $$;
+comment on function posthorn.note_lost_events(bigint, text, bigint, text[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
+  'consumer: Of events that the broker of a relay has, keeps those that the log has not, and returns their ids, without those that it has found after an earlier failover.';
+
+-- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
+-- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.
+-- Those that the relay has found after an earlier move count as known: otherwise it would read back to them each time.
+create or replace function posthorn.keep_lost_events(
+  group_id bigint, finder text, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
+  keys text[], tags text[], metadata json[]
+) returns bigint[] language plpgsql as $$
 declare
   g posthorn.groups;
   since timestamptz := (select min(b.since) from posthorn.partition_bounds b);
   missing bigint[];
 begin
-  perform posthorn.hold('relay', note_lost_events.group_id, note_lost_events.owner, note_lost_events.epoch);
-  select x.* into g from posthorn.groups x where x.id = note_lost_events.group_id;
+  select x.* into g from posthorn.groups x where x.id = keep_lost_events.group_id;
   missing := array(
-    select distinct i.id from unnest(note_lost_events.ids, note_lost_events.published) i (id, at)
+    select distinct i.id from unnest(keep_lost_events.ids, keep_lost_events.published) i (id, at)
     where i.at >= since and exists (select from posthorn.moves m where m.next_id > i.id)
-      and i.id not in (select e.id from posthorn.events_of(g.namespace_id, note_lost_events.ids) e)
+      and i.id not in (select e.id from posthorn.events_of(g.namespace_id, keep_lost_events.ids) e)
       and not exists (
         select from posthorn.lost_events x join posthorn.lost_looks l on l.next_id = x.next_id and l.group_id = g.id
         where x.id = i.id));
   insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, key, tags, payload, metadata, published_at, found_by)
   select e.id, g.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
-    case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, 'relay ' || g.name
-  from unnest(note_lost_events.streams, note_lost_events.ids, note_lost_events.types, note_lost_events.payloads,
-      note_lost_events.published, note_lost_events.keys, note_lost_events.tags, note_lost_events.metadata)
+    case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, concat_ws(' ', finder, g.name)
+  from unnest(keep_lost_events.streams, keep_lost_events.ids, keep_lost_events.types, keep_lost_events.payloads,
+      keep_lost_events.published, keep_lost_events.keys, keep_lost_events.tags, keep_lost_events.metadata)
     e (stream, id, type, payload, at, key, tags, metadata)
   where e.id = any (missing)
   on conflict do nothing;
   return missing;
 end $$;
-comment on function posthorn.note_lost_events(bigint, text, bigint, text[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
-  'consumer: Of events that the broker of a relay has, keeps those that the log has not, and returns their ids, without those that it has found after an earlier failover.';
 
 create or replace function posthorn.note_look(group_id bigint, owner text, epoch bigint, entries bigint, error text default null)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+  perform posthorn.hold('relay', note_look.group_id, note_look.owner, note_look.epoch);
+  perform posthorn.keep_look(note_look.group_id, note_look.entries, note_look.error);
+end $$;
+comment on function posthorn.note_look(bigint, text, bigint, bigint, text) is
+  'consumer: Notes that a relay has compared its broker with the log after all failovers so far, and the error if it could not for some streams.';
+
+create or replace function posthorn.keep_look(group_id bigint, entries bigint, error text)
+returns void language plpgsql as $$
 declare
   look posthorn.lost_looks;
 begin
-  perform posthorn.hold('relay', note_look.group_id, note_look.owner, note_look.epoch);
   for look in
     insert into posthorn.lost_looks (next_id, group_id, entries, error)
-    select m.next_id, note_look.group_id, note_look.entries, left(note_look.error, 2000)
-    from posthorn.moves_without_look(note_look.group_id) m
+    select m.next_id, keep_look.group_id, keep_look.entries, left(keep_look.error, 2000)
+    from posthorn.moves_without_look(keep_look.group_id) m
+    on conflict do nothing
     returning *
   loop
     perform posthorn.publish_look(look);
   end loop;
 end $$;
-comment on function posthorn.note_look(bigint, text, bigint, bigint, text) is
-  'consumer: Notes that a relay has compared its broker with the log after all failovers so far, and the error if it could not for some streams.';

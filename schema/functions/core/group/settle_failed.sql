@@ -21,12 +21,16 @@ begin
     perform posthorn.settle_until(settle_failed.lease, settle_failed.attempt, settle_failed.upto, settle_failed.lease_for, settle_failed.failures);
   end if;
   return query
+  with f as materialized (
+    select p.* from posthorn.parsed_failures(settle_failed.failures) with ordinality p where not p.released
+  ), meant as materialized ( -- once for each subscription, of which a lease has few
+    select d.subscription, posthorn.names_of(grp, d.subscription) as names from (select distinct f.subscription from f) d
+  )
   select f.ordinality::int, coalesce(x.subscription, f.subscription), x.attempts, x.due_at, coalesce(x.dead, false)
   from (
-    select p.*, posthorn.names_of(grp, p.subscription)
-      || case when p.subscription = '' then array(select jsonb_array_elements_text(held->(p.event::text))) end as names
-    from posthorn.parsed_failures(settle_failed.failures) with ordinality p
-    where not p.released
+    select f.ordinality, f.event, f.subscription, m.names
+      || case when f.subscription = '' then array(select jsonb_array_elements_text(held->(f.event::text))) end as names
+    from f join meant m on m.subscription = f.subscription
     offset 0
   ) f
   left join lateral ( -- by whole keys, and with no condition that looks like that of a partial index: few rows with any plan

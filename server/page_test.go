@@ -385,6 +385,47 @@ func (e *pageEvents) event(t testing.TB) (event, data string) {
 	}
 }
 
+// While the database does not answer, a page that somebody follows says how old it is, and so does a reload of it. Afterwards it
+// is there anew.
+func TestPageSaysHowOldItIs(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/", "/ui/default/groups"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			s.exec(t, "select posthorn.define_group('default', 'billing')")
+			b := s.visit(t)
+			b.get(path).wantPage(t, 200, `data-key="billing"`)
+			stream, end := b.follow(path)
+			defer end()
+			if page := stream.next(t); !strings.Contains(page, "billing") {
+				t.Fatal(page)
+			}
+			holder, err := s.ph.Pool().Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := holder.Exec(t.Context(), "lock table posthorn.groups"); err != nil {
+				t.Fatal(err)
+			}
+			for event, data := "", ""; event != "trouble"; {
+				if event, data = stream.event(t); event == "trouble" && !strings.Contains(data, "The database answers slowly: this page shows what was true") {
+					t.Errorf("the stream says: %s", data)
+				}
+			}
+			b.get(path).wantPage(t, 200, `data-key="billing"`, "The database answers slowly: this page shows what was true", "Check now")
+			if err := holder.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if page := stream.next(t); !strings.Contains(page, "billing") {
+				t.Error(page)
+			}
+			s.exec(t, "select posthorn.define_group('default', 'shipping')")
+			await.True(t, "a reload shows the new group", func() bool { return strings.Contains(b.get(path).wantPage(t, 200).body, `data-key="shipping"`) })
+		})
+	}
+}
+
 var commandText = regexp.MustCompile(`data-copy="([^"]*)"`)
 
 // The commands for a new namespace do what they say, and the page shows it.

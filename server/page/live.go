@@ -15,13 +15,17 @@ import (
 // shows it: the browser closes the connection while the page is hidden. Browsers that
 // show the same share one rendering, and all pages together may take a share of the
 // time, of which each has an equal part: a page rests in proportion to its own cost and
-// to the number of pages, so that many or expensive pages are renewed less often.
+// to the number of pages, so that many or expensive pages are renewed less often. But a page that is more than 15 seconds
+// old says so: the answers that a rendering uses rest answerRest at most, the rendering liveRest, and a browser that waits
+// longer than livePatience for the next one is told.
 
 const (
 	eventStream  = "text/event-stream"
 	livePace     = 2 * time.Second  // between two renderings of a page, at least
 	liveShare    = 0.005            // of the time may be spent on renderings
-	liveRest     = 5 * time.Minute  // between two renderings of a page, at most
+	liveRest     = 8 * time.Second  // between two renderings of a page, at most
+	livePatience = 2 * time.Second  // after so long without an answer of the database a page says how old it is
+	liveParallel = 4                // so many pages are rendered at a time
 	liveComment  = 15 * time.Second // after so long without news the stream says that it is there
 	liveTimeout  = 10 * time.Second // for the browser to read a message
 	mostWatching = 1000
@@ -29,9 +33,10 @@ const (
 
 // rendering is a page as it was, and when to render it next.
 type rendering struct {
-	html []byte
-	hash uint64
-	next time.Time
+	title string
+	html  []byte
+	hash  uint64
+	next  time.Time
 }
 
 // restAfter is how long one of some pages rests after a rendering that took some time.
@@ -89,13 +94,17 @@ func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 	stream := &stream{w: w, control: http.NewResponseController(w)}
 	var last uint64
 	for {
-		latest, err := p.latest(ctx, r)
+		latest, isLate, err := p.awaitLatest(ctx, r, stream)
 		if ctx.Err() != nil {
 			return
 		}
+		if isLate { // the browser says that it waits
+			last = 0
+		}
 		switch {
 		case err != nil:
-			err = stream.send("trouble", []byte(p.Door.Problem(ctx, err).Detail))
+			err = stream.send("trouble", []byte("This page is out of date: "+p.Door.Problem(ctx, err).Detail))
+			last = 0
 			latest.next = time.Now().Add(livePace)
 		case latest.hash != last:
 			last = latest.hash
@@ -117,6 +126,32 @@ func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 		}
 		r.Caller = caller
 	}
+}
+
+// awaitLatest returns the newest rendering of a page. If that takes long, it tells the browser how old the page is.
+func (p *Pages) awaitLatest(ctx context.Context, r *Request, s *stream) (latest rendering, isLate bool, err error) {
+	for {
+		waiting, cancel := context.WithTimeout(ctx, livePatience)
+		latest, err = p.latest(waiting, r)
+		gaveUp := err != nil && waiting.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !gaveUp {
+			return latest, isLate, err
+		}
+		isLate = true
+		_, at, _ := p.rendered.Last(r.key())
+		if err := s.send("trouble", []byte(tooOld(at))); err != nil {
+			return latest, isLate, err
+		}
+	}
+}
+
+// tooOld says that the database does not answer, and how old a page is.
+func tooOld(at time.Time) string {
+	if at.IsZero() {
+		return "The database answers slowly, and this page is out of date."
+	}
+	return "The database answers slowly: this page shows what was true " + period(time.Since(at).Seconds()) + " ago."
 }
 
 // wait waits until a time, and tells whether to go on then.
@@ -142,14 +177,14 @@ func (r *Request) key() string {
 func (p *Pages) latest(ctx context.Context, r *Request) (rendering, error) {
 	return p.rendered.Get(ctx, r.key(), func(ctx context.Context) (rendering, time.Time, error) {
 		began := time.Now()
-		html, err := p.main(ctx, r)
+		title, html, err := p.main(ctx, r)
 		if err != nil {
 			return rendering{}, time.Time{}, err
 		}
 		hash := fnv.New64a()
 		_, _ = hash.Write(html) // never fails
 		next := time.Now().Add(restAfter(time.Since(began), p.audience.different(), livePace))
-		return rendering{html, hash.Sum64(), next}, next, nil
+		return rendering{title, html, hash.Sum64(), next}, next, nil
 	})
 }
 

@@ -16,9 +16,9 @@ const (
 	worstGroups   = 10
 	someReasons   = 50
 	shownReasons  = 5
-	overviewKept  = 2 * time.Second  // at least
-	findingsKept  = 10 * time.Second // at least
-	recentlyDied  = 24 * time.Hour   // older dead letters are one line
+	overviewKept  = 2 * time.Second // at least
+	answerRest    = 5 * time.Second // at most
+	recentlyDied  = 24 * time.Hour  // older dead letters are one line
 	diesNow       = time.Hour
 	fallingBehind = 60.0   // seconds, over about ten minutes
 	farBehind     = 3600.0 // seconds, as the doctor sees it
@@ -41,14 +41,14 @@ func (o overviewData) isNew() bool {
 }
 
 // keep returns the time until which an answer is kept. An answer that took long is kept
-// longer, so that its queries take half a percent of the time.
+// longer, so that its queries take half a percent of the time, but answerRest at most.
 func keep(began time.Time, least time.Duration) time.Time {
-	return time.Now().Add(restAfter(time.Since(began), 1, least))
+	return time.Now().Add(min(restAfter(time.Since(began), 1, least), answerRest))
 }
 
 func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error) {
 	key := fmt.Sprintf("%q", []any{r.Namespace, r.Hidden})
-	data, err := p.overviews.Get(ctx, key, func(ctx context.Context) (overviewData, time.Time, error) {
+	data, err := p.overviews.Since(ctx, key, r.since, func(ctx context.Context) (overviewData, time.Time, error) {
 		began := time.Now()
 		var o overviewData
 		var err error
@@ -68,10 +68,10 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 	if err != nil {
 		return data, err
 	}
-	examined, err := p.findings.Get(ctx, key, func(ctx context.Context) (examination, time.Time, error) {
+	examined, err := p.findings.Since(ctx, key, r.since, func(ctx context.Context) (examination, time.Time, error) {
 		began := time.Now()
 		found, err := r.Admin.Findings(ctx)
-		return examination{found, time.Now()}, keep(began, findingsKept), err
+		return examination{found, time.Now()}, keep(began, answerRest), err
 	})
 	data.Findings, data.Examined = examined.findings, examined.at
 	return data, err
@@ -79,7 +79,7 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 
 // ratesOf returns the rates of a namespace in a period. They count the events of all streams.
 func (p *Pages) ratesOf(ctx context.Context, r *Request, s span) ([]admin.Rate, error) {
-	return p.rates.Get(ctx, fmt.Sprintf("%q", []any{r.Namespace, s.Name}), func(ctx context.Context) ([]admin.Rate, time.Time, error) {
+	return p.rates.Since(ctx, fmt.Sprintf("%q", []any{r.Namespace, s.Name}), r.since, func(ctx context.Context) ([]admin.Rate, time.Time, error) {
 		began := time.Now()
 		rates, err := r.Admin.Rates(ctx, s.period, s.intervals)
 		return rates, keep(began, overviewKept), err

@@ -10,6 +10,7 @@ package page
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -86,7 +87,7 @@ func New(c Config) *Pages {
 	kept := cache.Config{Size: mostKept, Timeout: c.Timeout}
 	p := &Pages{
 		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, signIns: newSignIns(c.Now), audience: audience{pages: map[string]int{}}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
-		rendered: cache.New[string, rendering](kept), namespaces: cache.New[string, []string](kept),
+		rendered: cache.New[string, rendering](cache.Config{Size: mostKept, Timeout: c.Timeout, Parallel: liveParallel}), namespaces: cache.New[string, []string](kept),
 		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept), rates: cache.New[string, []admin.Rate](kept),
 	}
 	p.working, p.endParts = context.WithCancel(context.Background())
@@ -197,9 +198,19 @@ func (p *Pages) get(w http.ResponseWriter, r *Request) {
 		p.follow(w, r)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.http.Context(), p.Timeout)
+	r.since = time.Now().Add(-overviewKept) // a reload asks anew
+	last, at, isKept := p.rendered.Last(r.key())
+	patience := p.Timeout
+	if isKept {
+		patience = min(patience, livePatience)
+	}
+	ctx, cancel := context.WithTimeout(r.http.Context(), patience)
 	defer cancel()
 	view, err := screen.Show(ctx, r)
+	if isKept && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		p.answerLate(w, r, last, at)
+		return
+	}
 	p.rendered.Drop(r.key()) // an older rendering must not follow this one
 	if err == nil {
 		err = p.answer(w, r, view)

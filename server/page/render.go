@@ -65,7 +65,9 @@ type shown struct {
 	Title  string
 	Data   any
 	Notice string
-	Form   string // the form token
+	Form   string        // the form token
+	Last   template.HTML // the last rendering, in place of Data
+	Late   string        // how old it is
 
 	view *View
 }
@@ -88,15 +90,24 @@ func (p *Pages) answer(w http.ResponseWriter, r *Request, view *View) error {
 }
 
 // main renders the content of the element main, for a page that changes by itself.
-func (p *Pages) main(ctx context.Context, r *Request) ([]byte, error) {
+func (p *Pages) main(ctx context.Context, r *Request) (title string, content []byte, err error) {
 	view, err := r.screen.Show(ctx, r)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	page := r.shown(view, p.stand)
 	var html bytes.Buffer
 	err = templates[view.Template].ExecuteTemplate(&html, "main", page)
-	return html.Bytes(), err
+	return view.Title, html.Bytes(), err
+}
+
+// answerLate sends the last rendering of a page, which says how old it is.
+func (p *Pages) answerLate(w http.ResponseWriter, r *Request, last rendering, at time.Time) {
+	form := p.formToken(r.http)
+	page := r.shown(&View{Title: last.title}, form)
+	page.Last = template.HTML(bytes.ReplaceAll(last.html, []byte(p.stand), []byte(form))) //nolint:gosec // a template has made it
+	page.Late = tooOld(at)
+	p.write(w, r.http, http.StatusOK, "layout.html", page)
 }
 
 // entry is a link of the navigation.

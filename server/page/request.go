@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/posthorn/posthorn/op"
@@ -25,7 +26,8 @@ type Request struct {
 	screen Screen
 	values url.Values // the query, or a form
 	notice string
-	all    []string // the namespaces between which the person may choose
+	since  time.Time // no answer that was kept is older
+	all    []string  // the namespaces between which the person may choose
 }
 
 // Value returns a parameter of the query or a field of the form, "" for none.

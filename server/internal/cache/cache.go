@@ -30,7 +30,9 @@ type entry[V any] struct {
 	loaded chan struct{} // closed when value and err are set
 	value  V
 	err    error
+	at     time.Time // when the value was loaded; zero while it is loaded
 	until  time.Time
+	before *entry[V] // the result that is out of date, while this one is loaded
 }
 
 // New returns a cache.
@@ -52,7 +54,12 @@ type Load[V any] func(ctx context.Context) (value V, until time.Time, err error)
 // Get returns the result of a key, or loads it. The query goes on when ctx ends, since
 // other requests may wait for it.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, load Load[V]) (V, error) {
-	e := c.entry(ctx, key, load)
+	return c.Since(ctx, key, time.Time{}, load)
+}
+
+// Since is [Cache.Get] for a result that was loaded after a time.
+func (c *Cache[K, V]) Since(ctx context.Context, key K, since time.Time, load Load[V]) (V, error) {
+	e := c.entry(ctx, key, since, load)
 	select {
 	case <-e.loaded:
 		return e.value, e.err
@@ -62,18 +69,37 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, load Load[V]) (V, error) {
 	}
 }
 
+// Last returns the newest result of a key, also if it is out of date, and when it was loaded. It waits for no query.
+func (c *Cache[K, V]) Last(key K) (value V, at time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[key].result(); e != nil {
+		return e.value, e.at, true
+	}
+	return value, at, false
+}
+
+// result is the newest entry that is loaded; nil if there is none.
+func (e *entry[V]) result() *entry[V] {
+	if e != nil && e.at.IsZero() {
+		return e.before
+	}
+	return e
+}
+
 // entry returns a valid entry, or adds one and begins to load it.
-func (c *Cache[K, V]) entry(ctx context.Context, key K, load Load[V]) *entry[V] {
+func (c *Cache[K, V]) entry(ctx context.Context, key K, since time.Time, load Load[V]) *entry[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.config.Now()
-	if e, ok := c.entries[key]; ok && now.Before(e.until) {
+	if e, ok := c.entries[key]; ok && now.Before(e.until) && (e.at.IsZero() || !e.at.Before(since)) {
 		return e
 	}
+	before := c.entries[key].result()
 	if len(c.entries) >= c.config.Size {
 		c.evict(now)
 	}
-	e := &entry[V]{loaded: make(chan struct{}), until: now.Add(c.config.Timeout)}
+	e := &entry[V]{loaded: make(chan struct{}), until: now.Add(c.config.Timeout), before: before}
 	c.entries[key] = e
 	go c.fill(context.WithoutCancel(ctx), key, e, load)
 	return e
@@ -86,9 +112,17 @@ func (c *Cache[K, V]) fill(ctx context.Context, key K, e *entry[V], load Load[V]
 	value, until, err := c.limited(ctx, load)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e.value, e.until, e.err = value, until, err
-	if err != nil && c.entries[key] == e {
-		delete(c.entries, key) // the next request loads it again
+	before := e.before
+	e.value, e.until, e.err, e.before = value, until, err, nil
+	switch {
+	case err == nil:
+		e.at = c.config.Now()
+	case c.entries[key] != e:
+	case before != nil:
+		before.until = time.Time{} // the next request loads it again
+		c.entries[key] = before
+	default:
+		delete(c.entries, key)
 	}
 }
 

@@ -104,3 +104,50 @@ func TestCacheOutlivesRequests(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// The last result is there while a new one is loaded, and after that has failed. It is not given to those who ask for a newer one.
+func TestCacheKeepsTheLastResult(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	c := cache.New[int, string](cache.Config{Size: 10, Timeout: time.Minute, Now: func() time.Time { return at }})
+	load := func(value string, err error) cache.Load[string] {
+		return func(context.Context) (string, time.Time, error) { return value, at.Add(time.Hour), err }
+	}
+	last := func(when, want string) {
+		t.Helper()
+		got, loaded, ok := c.Last(1)
+		if got != want || ok != (want != "") || loaded.After(at) {
+			t.Errorf("%s: %q of %v, %v", when, got, loaded, ok)
+		}
+	}
+	last("at first", "")
+	first := at
+	if got, err := c.Get(t.Context(), 1, load("old", nil)); got != "old" || err != nil {
+		t.Fatal(got, err)
+	}
+	at = at.Add(time.Minute)
+	if got, _ := c.Since(t.Context(), 1, first, load("new", nil)); got != "old" {
+		t.Errorf("since the result: %q", got)
+	}
+	if _, err := c.Since(t.Context(), 1, at, load("", errors.New("no value"))); err == nil {
+		t.Error("the error was lost")
+	}
+	last("after an error", "old")
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	done := make(chan string)
+	go func() {
+		got, _ := c.Get(t.Context(), 1, func(context.Context) (string, time.Time, error) {
+			close(begun)
+			<-goOn
+			return "new", at.Add(time.Hour), nil
+		})
+		done <- got
+	}()
+	<-begun
+	last("while a new one is loaded", "old")
+	close(goOn)
+	if got := <-done; got != "new" {
+		t.Errorf("%q, want new", got)
+	}
+	last("afterwards", "new")
+}

@@ -107,7 +107,8 @@ function tell(text) {
   if (!trouble) return;
   text ||= failure;
   trouble.hidden = !text;
-  if (trouble.textContent !== text) trouble.textContent = text;
+  const said = trouble.querySelector("span");
+  if (said.textContent !== text) said.textContent = text;
 }
 
 let source;
@@ -130,7 +131,7 @@ function follow() {
     setTimes();
     document.dispatchEvent(new Event("posthorn:renewed"));
   });
-  source.addEventListener("trouble", (message) => tell("This page is out of date: " + message.data));
+  source.addEventListener("trouble", (message) => tell(message.data));
   source.addEventListener("gone", () => location.reload());
   source.addEventListener("error", () => {
     tell("This page is out of date: the server does not answer.");

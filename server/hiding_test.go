@@ -235,7 +235,9 @@ type request struct {
 }
 
 // topic is the tag of an operation, in either spelling.
-func topic(operation *huma.Operation) string { return strings.TrimSuffix(operation.Tags[0], ", compatible") }
+func topic(operation *huma.Operation) string {
+	return strings.TrimSuffix(operation.Tags[0], ", compatible")
+}
 
 // requests are those of a route: for each thing of the restricted stream that it can name.
 func (s *hushed) requests(t *testing.T, method, route string, operation *huma.Operation) []request {

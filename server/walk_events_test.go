@@ -153,10 +153,12 @@ func walkBlockedEvent(p *person) {
 // Times are right although the page took minutes to arrive.
 func walkSlowPage(p *person) {
 	p.exec(p.T, "select posthorn.publish('default', 'order.placed')")
-	p.do(chromedp.ActionFunc(func(ctx context.Context) error {
-		_, err := cdppage.AddScriptToEvaluateOnNewDocument(`{ const now = Date.now; Date.now = () => now() + 300000 }`).Do(ctx)
+	var script cdppage.ScriptIdentifier
+	p.do(chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		script, err = cdppage.AddScriptToEvaluateOnNewDocument(`{ const now = Date.now; Date.now = () => now() + 300000 }`).Do(ctx)
 		return err
 	}))
+	p.Cleanup(func() { p.do(cdppage.RemoveScriptToEvaluateOnNewDocument(script)) }) // another test gets the tab
 	p.visit("/")
 	p.seesIn("all namespaces", "last event 5m ago")
 }

@@ -20,11 +20,25 @@ begin
   else
     perform posthorn.settle_until(settle_failed.lease, settle_failed.attempt, settle_failed.upto, settle_failed.lease_for, settle_failed.failures);
   end if;
+  return query select x.* from posthorn.fates(grp, settle_failed.failures, held) x;
+end $$;
+comment on function posthorn.settle_failed(bigint, int, jsonb, bigint, interval) is
+  'consumer: Settles a lease with its failures as settle does, or up to an event as settle_until does, and returns for each failure, by its place in the list, when it is due again or that it is a dead letter. Neither: its subscription was removed.';
+
+-- What became of each failure. Its plan is made with the sizes that the tables have now: a kept one, made while there were no
+-- dead letters, may read all those of the group.
+create or replace function posthorn.fates(group_id int, failures jsonb, held jsonb)
+returns table (failure int, subscription text, attempts int, due_at timestamptz, dead boolean)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
+as $$
+begin
   return query
   with f as materialized (
-    select p.* from posthorn.parsed_failures(settle_failed.failures) with ordinality p where not p.released
+    select p.* from posthorn.parsed_failures(fates.failures) with ordinality p where not p.released
   ), meant as materialized ( -- once for each subscription, of which a lease has few
-    select d.subscription, posthorn.names_of(grp, d.subscription) as names from (select distinct f.subscription from f) d
+    select d.subscription, posthorn.names_of(fates.group_id, d.subscription) as names from (select distinct f.subscription from f) d
   )
   select f.ordinality::int, coalesce(x.subscription, f.subscription), x.attempts, x.due_at, coalesce(x.dead, false)
   from (
@@ -36,15 +50,13 @@ begin
   left join lateral ( -- by whole keys, and with no condition that looks like that of a partial index: few rows with any plan
     select r.subscription, r.attempts, r.due_at, false as dead, r.failed_at
     from posthorn.retries r
-    where r.group_id = grp and r.event_id = f.event and r.subscription = any (f.names) and coalesce(r.lease_id, 0) = 0
+    where r.group_id = fates.group_id and r.event_id = f.event and r.subscription = any (f.names) and coalesce(r.lease_id, 0) = 0
     union all
     select d.subscription, d.attempts, null, d.discarded_at is null, d.failed_at
     from posthorn.dead_letters d
-    where d.group_id = grp and d.event_id = f.event and d.subscription = any (f.names)
+    where d.group_id = fates.group_id and d.event_id = f.event and d.subscription = any (f.names)
     order by failed_at desc
     limit 1
   ) x on true
   order by f.ordinality;
 end $$;
-comment on function posthorn.settle_failed(bigint, int, jsonb, bigint, interval) is
-  'consumer: Settles a lease with its failures as settle does, or up to an event as settle_until does, and returns for each failure, by its place in the list, when it is due again or that it is a dead letter. Neither: its subscription was removed.';

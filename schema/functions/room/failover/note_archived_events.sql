@@ -21,6 +21,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
 declare
+  ns int := (select a.namespace_id from posthorn.archives a where a.id = owed_archive_look.archive);
   first posthorn.moves;
 begin
   perform posthorn.notice_restore(); -- so that the last move is in the table
@@ -29,7 +30,8 @@ begin
     return;
   end if;
   owed_archive_look.since := greatest((select min(b.since) from posthorn.partition_bounds b),
-    (select e.created_at - interval '1 day' from posthorn.events e where e.id <= first.last_id order by e.id desc limit 1));
+    (select e.created_at - interval '1 day' from posthorn.events e
+    where e.namespace_id = ns and e.id <= first.last_id order by e.namespace_id desc, e.id desc limit 1));
   owed_archive_look.next_id := (select max(m.next_id) from posthorn.moves m);
   return next;
 end $$;

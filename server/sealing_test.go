@@ -123,7 +123,7 @@ func TestServerWithoutKeeper(t *testing.T) {
 	if e := lease.Events[0]; e.Delivery != 1 || !strings.Contains(string(e.Payload), marker) {
 		t.Errorf("claimed %s, delivery %d", e.Payload, e.Delivery)
 	}
-	s.exec(t, "select posthorn.settle($1, $2, $3)", lease.Lease, lease.Attempt, `[{"event": `+text(lease.Events[0].ID)+`}]`)
+	s.exec(t, "select posthorn.settle($1, $2, $3)", lease.Lease, lease.Attempt, `[{"event": `+text(lease.Events[0].ID)+`, "retry_in": "1 hour"}]`)
 
 	// When the key is destroyed, events are marked as sealed, and their payload is null.
 	s.exec(t, "select posthorn.shred_stream_keys('default', 'patients')")

@@ -30,7 +30,6 @@ comment on function posthorn.settle_failed(bigint, int, jsonb, bigint, interval)
 create or replace function posthorn.fates(group_id int, failures jsonb, held jsonb)
 returns table (failure int, subscription text, attempts int, due_at timestamptz, dead boolean)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
 as $$
 begin

@@ -23,8 +23,13 @@ func TestLostEventsAreFoundInAnArchive(t *testing.T) {
 	w.Exec("delete from posthorn.archive_segments where first_id > $1", kept)
 	w.Exec("select setval('posthorn.life_since', 1, false), posthorn.notice_restore()") // as a crash does, and the next session
 	w.publish("orders", 1)
+	w.Exec("select posthorn.define_namespace('operations')")
+	w.Exec("update posthorn.config set value = 'operations' where key = 'failover_events'")
 	w.run(quick)
 	w.Await("select exists (select from posthorn.lost_looks)")
+	testworld.Equal(t, "the event", testworld.Ask[string](w.World, `
+		select concat_ws(' ', type, payload->>'archive', payload->>'relay', payload->'lost') from posthorn.events
+		where namespace_id = posthorn.namespace_id('operations')`), "posthorn.failover.compared archive 5")
 	testworld.Equal(t, "the lost events", testworld.Column[int64](w.World, "select id from posthorn.list_lost_events('default', 1)"), lost)
 	testworld.Equal(t, "the last one", testworld.Ask[string](w.World, `
 		select concat_ws(' ', stream, type, key, payload->'n', found_by) from posthorn.list_lost_events('default', 1) order by id desc limit 1`),

@@ -179,7 +179,7 @@ const (
 	reasonNoHandler = "No handler for event %s"
 )
 
-// report logs a failure of an event, with what became of it: it is a dead letter, or has a
+// report logs a failure of an event, with its outcome: it is a dead letter, or has a
 // time of its next attempt. Neither is known of a failure that could not be settled.
 func (g *group) report(l *lease, f *pg.Failure, fate *pg.Fate) {
 	i := slices.IndexFunc(l.Events, func(e pg.Event) bool { return e.ID == f.Event })

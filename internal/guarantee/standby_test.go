@@ -44,6 +44,14 @@ func cancelled(t *testing.T, primary *testpg.Server, call func() error) error {
 	return err
 }
 
+// openOnPrimary starts a server that may get standbys, and opens a client with its log.
+func openOnPrimary(t *testing.T) (primary *testpg.Server, w *testworld.World, lines *testworld.Buffer) {
+	t.Helper()
+	primary, lines = testpg.StartPrimary(t, nil), &testworld.Buffer{}
+	w = testworld.Open(t, posthorn.Config{DatabaseURL: primary.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil))})
+	return primary, w, lines
+}
+
 // A wait for a synchronous standby that an administrator cancels leaves a transaction that is
 // committed, and that a failover may lose. Every call says so.
 func TestCancelledWaitIsUnconfirmed(t *testing.T) {
@@ -94,11 +102,7 @@ func TestCancelledWaitIsUnconfirmed(t *testing.T) {
 // the event again, and the log says that a failover may lose the transaction.
 func TestCancelledWaitOfAHandler(t *testing.T) {
 	t.Parallel()
-	primary := testpg.StartPrimary(t, nil)
-	lines := &testworld.Buffer{}
-	w := testworld.Open(t, posthorn.Config{
-		DatabaseURL: primary.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil)),
-	})
+	primary, w, lines := openOnPrimary(t)
 	w.Exec("create table public.effects (event bigint)")
 	var first atomic.Int32
 	called, goOn, next := make(chan struct{}, 10), make(chan struct{}), make(chan struct{}, 10)
@@ -310,11 +314,7 @@ func TestFailoverBehindPgBouncer(t *testing.T) {
 // is handled. The first event is committed as a dead letter, and handled no second time.
 func cancelledSettlement(t *testing.T, inHeartbeat bool) string {
 	t.Helper()
-	primary := testpg.StartPrimary(t, nil)
-	lines := &testworld.Buffer{}
-	w := testworld.Open(t, posthorn.Config{
-		DatabaseURL: primary.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil)),
-	})
+	primary, w, lines := openOnPrimary(t)
 	var first atomic.Int32
 	called, fail, goOn, last := make(chan struct{}, 10), make(chan struct{}), make(chan struct{}), make(chan struct{}, 10)
 	config := testworld.FromBeginning()
@@ -387,11 +387,7 @@ func TestCancelledWaitOfASettlement(t *testing.T) {
 // handler nor the log hears that it is lost.
 func TestCancelledWaitOfASleep(t *testing.T) {
 	t.Parallel()
-	primary := testpg.StartPrimary(t, nil)
-	lines := &testworld.Buffer{}
-	w := testworld.Open(t, posthorn.Config{
-		DatabaseURL: primary.URL(), Migrate: true, Logger: slog.New(slog.NewTextHandler(lines, nil)),
-	})
+	primary, w, lines := openOnPrimary(t)
 	called, goOn, slept := make(chan struct{}, 10), make(chan struct{}), make(chan error, 10)
 	release := sync.OnceFunc(func() { close(goOn) })
 	w.Work([]string{"mail"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
@@ -418,4 +414,28 @@ func TestCancelledWaitOfASleep(t *testing.T) {
 	if log := lines.String(); !strings.Contains(log, "a statement is committed, and a failover may lose it") || strings.Contains(log, "job lost") {
 		t.Errorf("the log says: %s", log)
 	}
+}
+
+// A program answers an event that it has fetched, and the wait of the commit is cancelled. The answer counts: it is not
+// withdrawn, and the lease is not lost.
+func TestCancelledWaitOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	primary, w, _ := openOnPrimary(t)
+	if _, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := w.Group("g", testworld.FromBeginning()).Fetch(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	primary.SetSynchronous(t, "missing")
+	term := func() error { return deliveries[0].Term(t.Context(), errors.New("it fails")) }
+	if err := cancelled(t, primary, term); !errors.Is(err, posthorn.ErrUnconfirmed) {
+		t.Errorf("the answer: %v", err)
+	}
+	primary.SetSynchronous(t, "")
+	if err := term(); !errors.Is(err, posthorn.ErrConflict) {
+		t.Errorf("the answer once more: %v", err)
+	}
+	equal(t, "dead letters", testworld.Ask[int](w, "select count(*) from posthorn.dead_letters"), 1)
 }

@@ -77,8 +77,8 @@ type JobsEnding struct {
 // rest: effects are committed only with the end of their events or jobs. A failure of the commit
 // itself is a [CommitError]. Errors of settling are those of [Settle].
 //
-// After an [ErrUnconfirmed], the transaction is committed. Commit returns what became of the
-// failures.
+// After an [ErrUnconfirmed], the transaction is committed. Commit returns the outcomes of
+// the failures.
 //
 // With Another, the status of the connection tells whether a new transaction has begun. A
 // failure to begin one is not an error, since the last one is committed.
@@ -116,7 +116,7 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) ([]Fate, error) {
 	return fates, nil
 }
 
-// Settle settles events of a lease outside a transaction, and returns what became of the failures.
+// Settle settles events of a lease outside a transaction, and returns the outcomes of the failures.
 func (e Ending) Settle(ctx context.Context, db DB) ([]Fate, error) {
 	sql, args, err := e.statement()
 	if err != nil {

@@ -41,7 +41,7 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// Fate is what became of a failure: it is due again, or a dead letter, or, if neither, its
+// Fate is the outcome of a failure: it is due again, or a dead letter, or, if neither, its
 // subscription was removed.
 type Fate struct {
 	Failure      int // its place in the list of failures, from 1

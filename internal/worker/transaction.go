@@ -160,7 +160,7 @@ func (p *Pipeline) Run(run func(tx pgx.Tx) error) error {
 }
 
 // Commit settles or completes, commits, and begins the next transaction if there is another
-// and the connection may be kept. It returns what became of the failures.
+// and the connection may be kept. It returns the outcomes of the failures.
 func (p *Pipeline) Commit(ctx context.Context, ending pg.Ending) ([]pg.Fate, error) {
 	ending.Another = ending.Another && time.Now().Before(p.keep)
 	fates, err := pg.Commit(ctx, p.conn.Conn(), ending)

@@ -151,7 +151,7 @@ func tooOld(at time.Time) string {
 	if at.IsZero() {
 		return "The database answers slowly, and this page is out of date."
 	}
-	return "The database answers slowly: this page shows what was true " + period(time.Since(at).Seconds()) + " ago."
+	return "The database answers slowly: this page is " + period(time.Since(at).Seconds()) + " old."
 }
 
 // wait waits until a time, and tells whether to go on then.

@@ -199,7 +199,8 @@ func (p *Pages) get(w http.ResponseWriter, r *Request) {
 		return
 	}
 	r.since = time.Now().Add(-overviewKept) // a reload asks anew
-	last, at, isKept := p.rendered.Last(r.key())
+	key := r.key()
+	last, at, isKept := p.rendered.Last(key)
 	patience := p.Timeout
 	if isKept {
 		patience = min(patience, livePatience)
@@ -211,7 +212,7 @@ func (p *Pages) get(w http.ResponseWriter, r *Request) {
 		p.answerLate(w, r, last, at)
 		return
 	}
-	p.rendered.Drop(r.key()) // an older rendering must not follow this one
+	p.rendered.Drop(key) // an older rendering must not follow this one
 	if err == nil {
 		err = p.answer(w, r, view)
 	}

@@ -3,7 +3,7 @@ import { type Database, isDeadline, leaseTime, period, retry, storable } from '.
 import { EventErrors, isCollision, isLeaseLost, isOutage, messageOf, Permanent, PosthornError, RetryAfter, Snooze, sqlState } from './errors.js'
 import { Event, eventColumns, type Parse } from './event.js'
 import { Call, isTimeout, stopping } from './hold.js'
-import { type Failure, type Fate, Lease, released, settlement, type SqlCall } from './lease.js'
+import { type Failure, type Fate, Lease, released, settlement, type SqlCall, upTo } from './lease.js'
 import { Failures, type Logger, Trouble } from './log.js'
 import type { RegisteredHandler, Route, Routes } from './route.js'
 import type { Telemetry } from './telemetry.js'
@@ -407,7 +407,7 @@ export class Consumer {
     }
   }
 
-  /** Logs a failure, with what became of it. That is not known of a failure that could not be settled. */
+  /** Logs a failure, with its outcome. That is not known of a failure that could not be settled. */
   private report(lease: Lease, f: Failure, fate: Omit<Fate, 'failure'>): void {
     const e = lease.events.find(({ id }) => String(id) === f.event)
     if (f.released || !e) return
@@ -462,7 +462,7 @@ export class Consumer {
     this.scheduleHeartbeat(lease, next)
   }
 
-  /** Settles a lease up to an index, and logs what became of its failures. */
+  /** Settles a lease up to an index, and logs the outcomes of its failures. */
   private async settle(lease: Lease, end: number, failures: Failure[], [signature, values, columns]: SqlCall, limit: number): Promise<void> {
     const rows = await this.observed(lease.events.slice(lease.head, end), () => this.c.database.call(signature, values, limit, columns))
     if (failures.length > 0) this.reportFates(lease, failures, rows.map(([fate]) => fate!))
@@ -647,11 +647,6 @@ export class Consumer {
 interface Pipeline {
   tx: Transaction | undefined
   since: number
-}
-
-/** The id up to which a lease is settled with an index. */
-function upTo(lease: Lease, end: number): bigint {
-  return end > 0 ? lease.events[end - 1]!.id : 0n
 }
 
 /** A call as a statement without parameters. */

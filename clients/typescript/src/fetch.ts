@@ -3,7 +3,7 @@ import { leaseTime, period } from './database.js'
 import { isFinal, isLeaseLost, Permanent, PosthornError } from './errors.js'
 import type { Event } from './event.js'
 import { Hold } from './hold.js'
-import { type Failure, type Lease, released, settlement } from './lease.js'
+import { type Failure, type Lease, released, settlement, upTo } from './lease.js'
 import type { Trouble } from './log.js'
 import { lastWords, pause, sharedController, Sizer, troubleWait, Turn, unlessAborted } from './wait.js'
 
@@ -223,7 +223,7 @@ class FetchedLease extends Hold {
         const failures = this.failures.slice()
         if (!complete && head === this.savedHead && failures.length === 0) return false
         // A period that is shorter than the present one leaves the deadline: only the program extends its leases.
-        const [signature, values] = settlement(this.lease, failures, complete ? undefined : head > 0 ? events[head - 1]!.id : 0n, 1)
+        const [signature, values] = settlement(this.lease, failures, complete ? undefined : upTo(this.lease, head), 1)
         await c.telemetry.about({ operation: 'settle', group: c.group, batch: true }, events.slice(this.savedHead, complete ? undefined : head),
           () => c.database.call(signature, values, limit))
         this.savedHead = head

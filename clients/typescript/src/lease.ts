@@ -26,11 +26,16 @@ export interface Settlement {
   failures: Failure[]
 }
 
-/** What became of a failure, by its index: it is due again, or a dead letter, or neither if its subscription was removed. */
+/** The outcome of a failure, by its index: it is due again, or a dead letter, or neither if its subscription was removed. */
 export interface Fate {
   failure: number
   due_at?: string
   dead?: boolean
+}
+
+/** The id up to which a lease is settled with an index. */
+export function upTo(lease: { events: Event[] }, end: number): bigint {
+  return end > 0 ? lease.events[end - 1]!.id : 0n
 }
 
 /** A call of a function of the schema: its signature, its arguments, and the columns of its answer. */

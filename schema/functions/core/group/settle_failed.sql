@@ -25,7 +25,7 @@ end $$;
 comment on function posthorn.settle_failed(bigint, int, jsonb, bigint, interval) is
   'consumer: Settles a lease with its failures as settle does, or up to an event as settle_until does, and returns for each failure, by its place in the list, when it is due again or that it is a dead letter. Neither: its subscription was removed.';
 
--- What became of each failure. Its plan is made with the sizes that the tables have now: a kept one, made while there were no
+-- The outcome of each failure. Its plan is made with the sizes that the tables have now: a kept one, made while there were no
 -- dead letters, may read all those of the group.
 create or replace function posthorn.fates(group_id int, failures jsonb, held jsonb)
 returns table (failure int, subscription text, attempts int, due_at timestamptz, dead boolean)

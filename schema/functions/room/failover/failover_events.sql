@@ -10,15 +10,16 @@ begin
     from posthorn.numbered_moves() m where m.next_id = move_noted.next_id));
 end $$;
 
--- A relay has compared its broker with the log after a move.
+-- A relay has compared its broker with the log after a move, or an archive its store.
 create or replace function posthorn.publish_look(look posthorn.lost_looks)
 returns void language plpgsql as $$
 begin
   perform posthorn.publish_failover_event('posthorn.failover.compared', (
-    select json_build_object('failover', m.id, 'namespace', n.namespace, 'relay', g.name, 'compared', look.entries,
+    select json_build_object('failover', m.id, 'namespace', n.namespace, f.kind, g.name, 'compared', look.entries,
       'lost', (select count(*) from posthorn.lost_events e where e.next_id = m.next_id and e.namespace_id = g.namespace_id),
       'failed', look.error is not null)
     from posthorn.numbered_moves() m, posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id
+    cross join lateral (select case when exists (select from posthorn.archives a where a.group_no = g.id) then 'archive' else 'relay' end as kind) f
     where m.next_id = look.next_id and g.id = look.group_id));
 end $$;
 

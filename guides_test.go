@@ -157,7 +157,7 @@ func askForOrders(t *testing.T, ph *posthorn.Client, publish func()) {
 func TestGoOfTheGuides(t *testing.T) {
 	functions := functionsOf(t, ".")
 	others := ""
-	for _, dir := range []string{"archive", "cmd/posthorn", "internal/importer", "internal/relay", "internal/schedule/scenarios", "prometheus", "seal"} {
+	for _, dir := range []string{"archive", "bench/moves", "cmd/posthorn", "internal/importer", "internal/relay", "internal/schedule/scenarios", "prometheus", "seal"} {
 		for _, code := range functionsOf(t, dir) {
 			others += code
 		}

@@ -172,28 +172,29 @@ func (g *guide) holds(query string) func() bool {
 
 // guides has the function that runs the commands and statements of each page.
 var guides = map[string]func(g *guide){
-	"access.md":        followAccess,
-	"archive.md":       followArchive,
-	"coming-from.md":   nil, // in package guarantee; its rows: TestRowsOfComingFrom
-	"first-steps.md":   followFirstSteps,
-	"groups.md":        followWithBilling,
-	"http.md":          func(g *guide) { g.follow("http://"+defaultListen, g.server().url) },
-	"import.md":        followImport,
-	"jobs.md":          followWithBilling,
-	"nodes.md":         func(g *guide) { g.follow() },
-	"observe.md":       func(g *guide) { g.follow() },
-	"operations.md":    followOperations,
-	"project.md":       followProject,
-	"publish.md":       followPublish,
-	"read.md":          followWithBilling,
-	"relay.md":         followRelay,
-	"schedule.md":      func(g *guide) { g.follow(" --with-pg-cron", "") }, // TestMigrateWithPgCron has an extension
-	"sealing.md":       followSealing,
-	"stream.md":        nil, // in package server
-	"subscribe.md":     followWithBilling,
-	"table-changes.md": func(g *guide) { g.follow() },
-	"webhooks.md":      followWebhooks,
-	"workflows.md":     followWorkflows,
+	"access.md":           followAccess,
+	"archive.md":          followArchive,
+	"coming-from.md":      nil, // in package guarantee; its rows: TestRowsOfComingFrom
+	"coming-from-jobs.md": nil, // in the packages guarantee and bench/moves
+	"first-steps.md":      followFirstSteps,
+	"groups.md":           followWithBilling,
+	"http.md":             func(g *guide) { g.follow("http://"+defaultListen, g.server().url) },
+	"import.md":           followImport,
+	"jobs.md":             followWithBilling,
+	"nodes.md":            func(g *guide) { g.follow() },
+	"observe.md":          func(g *guide) { g.follow() },
+	"operations.md":       followOperations,
+	"project.md":          followProject,
+	"publish.md":          followPublish,
+	"read.md":             followWithBilling,
+	"relay.md":            followRelay,
+	"schedule.md":         func(g *guide) { g.follow(" --with-pg-cron", "") }, // TestMigrateWithPgCron has an extension
+	"sealing.md":          followSealing,
+	"stream.md":           nil, // in package server
+	"subscribe.md":        followWithBilling,
+	"table-changes.md":    func(g *guide) { g.follow() },
+	"webhooks.md":         followWebhooks,
+	"workflows.md":        followWorkflows,
 }
 
 func TestGuides(t *testing.T) {

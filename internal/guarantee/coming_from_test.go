@@ -8,7 +8,7 @@ import (
 )
 
 // otherSystems are the tables of other systems, with the columns that docs/coming-from.md
-// reads and none of their other constraints.
+// and docs/coming-from-jobs.md read, and none of their other constraints.
 const otherSystems = `
 	create schema pgmq;
 	create table pgmq.q_core_events_demo (msg_id bigint generated always as identity primary key, read_ct int not null default 0,
@@ -40,7 +40,7 @@ const otherSystems = `
 		scheduled_at timestamptz not null default now());
 	select posthorn.define_namespace('demo');`
 
-// anImport is a database with the tables of other systems, and a statement of the page that
+// anImport is a database with the tables of other systems, and a statement of a page that
 // moves rows of one of them.
 type anImport struct {
 	*session
@@ -51,12 +51,16 @@ type anImport struct {
 // importFrom finds the statement that reads a table, which has these rows.
 func importFrom(t *testing.T, table, rows string) *anImport {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/coming-from.md")
-	if err != nil {
-		t.Fatal(err)
+	var pages string
+	for _, name := range []string{"coming-from", "coming-from-jobs"} {
+		page, err := os.ReadFile("../../docs/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages += string(page)
 	}
 	var found, blocks []string
-	for _, block := range sqlBlock.FindAllStringSubmatch(string(page), -1) {
+	for _, block := range sqlBlock.FindAllStringSubmatch(pages, -1) {
 		for _, statement := range statementEnd.Split(block[1], -1) {
 			if strings.Contains(statement, "from "+table+" ") || strings.Contains(statement, "from "+table+"\n") {
 				found, blocks = append(found, statement), append(blocks, block[1])
@@ -64,7 +68,7 @@ func importFrom(t *testing.T, table, rows string) *anImport {
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("%d statements of the page read %s", len(found), table)
+		t.Fatalf("%d statements of the pages read %s", len(found), table)
 	}
 	s := database(t)
 	s.exec(otherSystems)

@@ -14,24 +14,25 @@ import (
 // of the schema. All other statements, such as begin and create table, run as the
 // owner. Spaces have no meaning.
 var documented = map[string]struct{ roles, before string }{
-	"README.md":        {roles: "p ccc"},
-	"access.md":        {roles: "a a"},
-	"archive.md":       {roles: "a"},
-	"coming-from.md":   {roles: "oo o oo o o", before: otherSystems},                                      // they delete from tables of others
-	"first-steps.md":   {roles: "pp ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // the page publishes over HTTP
-	"groups.md":        {roles: "c c a c"},
-	"jobs.md":          {roles: "p ccc cc a"},
-	"read.md":          {roles: "c"},
-	"nodes.md":         {roles: "ccc c c c"},
-	"observe.md":       {roles: "c pc"},
-	"operations.md":    {roles: "aaaa aaa a o o", before: "begin"}, // never committed: it creates a role of the cluster
-	"project.md":       {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
-	"publish.md":       {roles: "p", before: "select posthorn.define_namespace('shop')"},
-	"schedule.md":      {roles: "p pp p aaapa"},
-	"subscribe.md":     {roles: "cc a o p c a"},
-	"table-changes.md": {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish
-	"webhooks.md":      {roles: "aa"},
-	"workflows.md":     {roles: "p ccc c c c p c c c c c", before: "create table bookings (order_id text, cents int)"},
+	"README.md":           {roles: "p ccc"},
+	"access.md":           {roles: "a a"},
+	"archive.md":          {roles: "a"},
+	"coming-from-jobs.md": {roles: "o", before: otherSystems},                                                // they delete from tables of others
+	"coming-from.md":      {roles: "oo o oo o", before: otherSystems},                                        // they delete from tables of others
+	"first-steps.md":      {roles: "pp ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // the page publishes over HTTP
+	"groups.md":           {roles: "c c a c"},
+	"jobs.md":             {roles: "p ccc cc a"},
+	"read.md":             {roles: "c"},
+	"nodes.md":            {roles: "ccc c c c"},
+	"observe.md":          {roles: "c pc"},
+	"operations.md":       {roles: "aaaa aaa a o o", before: "begin"}, // never committed: it creates a role of the cluster
+	"project.md":          {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
+	"publish.md":          {roles: "p", before: "select posthorn.define_namespace('shop')"},
+	"schedule.md":         {roles: "p pp p aaapa"},
+	"subscribe.md":        {roles: "cc a o p c a"},
+	"table-changes.md":    {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish
+	"webhooks.md":         {roles: "aa"},
+	"workflows.md":        {roles: "p ccc c c c p c c c c c", before: "create table bookings (order_id text, cents int)"},
 }
 
 var (

@@ -13,7 +13,7 @@ begin
     return jsonb_build_object('wake_jobs', case when exists (select from posthorn.job_awaits) then 'busy' end);
   end if;
   foreach part in array case
-    when tend.in_turn and not posthorn.is_turn_to_tend('posthorn.tend_all_from', 900, 0) then posthorn.frequent_upkeep_parts()
+    when tend.in_turn and not posthorn.is_turn_to_tend('posthorn.tend_all_from', 900, 0) then posthorn.due_upkeep_parts()
     else posthorn.upkeep_parts()
   end loop
     report := report || posthorn.tend_part(part);
@@ -22,7 +22,7 @@ begin
   return report || case when errors = '{}' then errors else jsonb_build_object('errors', errors) end;
 end $$;
 comment on function posthorn.tend(boolean) is
-  'consumer: Does the upkeep that is due, and reports it. Safe to call from everywhere at once. With in_turn, it does nothing if another process has just done it, and only once a second the parts that are seldom due.';
+  'consumer: Does the upkeep that is due, and reports it. Safe to call from everywhere at once. With in_turn, it does nothing if another process has just done it, and does all parts only once a second: between, those that have something to do.';
 
 -- Whether nobody has had this turn for some milliseconds; the caller has it then. Two callers at the same moment may both
 -- have it. The session that had it last may come earlier than the others: so it keeps the turn while it calls regularly, and
@@ -49,6 +49,32 @@ end $$;
 create or replace function posthorn.frequent_upkeep_parts()
 returns text[] language sql immutable
 return array['deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'settle_endings', 'wake_jobs', 'catch_up'];
+
+-- Those of the frequent parts that have something to do. A part that has not costs a lock, a subtransaction, its settings and
+-- its statements, so one statement that looks for all of them is cheaper. expire_jobs has no index to look at, and knows
+-- itself when to look. If a look fails, all parts are done, and the one that is broken says so.
+create or replace function posthorn.due_upkeep_parts()
+returns text[] language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  at constant timestamptz := posthorn.now();
+begin
+  return array(
+    select part from unnest(posthorn.frequent_upkeep_parts()) part
+    where case part
+      when 'deliver_delayed' then exists (select from posthorn.delayed d where d.deliver_at <= at)
+      when 'promote_jobs' then exists (select from posthorn.waiting_jobs w where w.due_at <= at)
+      when 'expire_jobs' then true
+      when 'settle_endings' then exists (
+        select from posthorn.job_endings e where e.n >= (select coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1)))
+      when 'wake_jobs' then exists (select from posthorn.job_awaits)
+      when 'catch_up' then exists (select from posthorn.stops s where (s.upto).base is not null)
+      else posthorn.is_due_above(part, at)
+    end);
+exception when others then
+  return posthorn.frequent_upkeep_parts();
+end $$;
 
 -- Each part takes a lock that others skip.
 create or replace function posthorn.tend_part(part text)

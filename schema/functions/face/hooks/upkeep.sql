@@ -12,6 +12,17 @@ begin
   end;
 end $$;
 
+create or replace function posthorn.is_due_above(part text, at timestamptz)
+returns boolean language plpgsql stable as $$
+begin
+  return case part
+    when 'fire_schedules' then exists (
+      select from posthorn.scheduled_tasks t
+      where t.next_run_at is not null and greatest(t.next_run_at, t.not_before) <= at)
+    else true
+  end;
+end $$;
+
 create or replace function posthorn.sweep_above()
 returns bigint language plpgsql as $$
 begin

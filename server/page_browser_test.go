@@ -25,7 +25,7 @@ func (s *served) shop(t testing.TB) {
 		`select posthorn.publish('default', 'order.placed', json_build_object('order', i, 'note', $1::text), key => 'customer ' || i % 7) from generate_series(1, 60) i`,
 		`select posthorn.publish('default', '<script>alert(1)</script>', to_json($1::text), key => '<b>key</b>', tags => array['<b>tag</b>'])`,
 		`select posthorn.enqueue('default', 'send <i>mail</i> ' || i, json_build_object('note', $1::text), tags => '{mail}', max_retries => 0) from generate_series(1, 60) i`,
-		`select posthorn.fail_job(j.id, '<b>worker</b>', $1) from posthorn.claim_jobs('default', '<b>worker</b>', '{mail}', 3) j`,
+		`select posthorn.fail_job(j.id, '<b>worker</b>', e'no such card\n\nError: no such card\n    at charge ' || $1::text) from posthorn.claim_jobs('default', '<b>worker</b>', '{mail}', 3) j`,
 	} {
 		arguments := []any{evil + strings.Repeat("wide ", 2000)}
 		if !strings.Contains(sql, "$1") {
@@ -36,7 +36,7 @@ func (s *served) shop(t testing.TB) {
 	lease := s.claim(t, "billing", `{"max_events":20,"wait":60}`)
 	failures := []map[string]any{}
 	for _, e := range lease.Events {
-		failures = append(failures, map[string]any{"event": e.ID, "permanent": true, "error": fmt.Sprintf("charge: 503 from <bank> %d", e.ID%2)})
+		failures = append(failures, map[string]any{"event": e.ID, "permanent": true, "error": fmt.Sprintf("charge: 503 from <bank> %d\n    at charge", e.ID%2)})
 	}
 	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", lease.Lease), map[string]any{"attempt": lease.Attempt, "failures": failures}).want(t, 204)
 }
@@ -45,7 +45,7 @@ var pageLink = regexp.MustCompile(`href="(/ui/default[^"#]*)"`)
 
 // A browser shows each page that the navigation and the lists lead to, in light and
 // dark: without an error, without a request to another host, not wider than the screen,
-// and without a serious finding of axe.
+// without a serious finding of axe, and as readsWell asks.
 func everyPage(t *testing.T, chromium *browser, width int64) {
 	p := newPerson(t, chromium, width)
 	p.shop(t)
@@ -64,6 +64,7 @@ func everyPage(t *testing.T, chromium *browser, width int64) {
 		for _, found := range barriers(p.tab.ctx, t, source) {
 			t.Errorf("%s, %s: %s", path, scheme, found)
 		}
+		p.must("readsWell")
 	}
 }
 

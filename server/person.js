@@ -115,3 +115,16 @@ function layout() {
     !words([...(e.labels || [])].map((l) => l.textContent).join(" ") + (e.ariaLabel || "") + (e.matches("a, button") ? e.textContent : "")));
   return nameless.length ? `without a name: ${nameless[0].outerHTML.slice(0, 300)}` : "";
 }
+
+// readsWell says which text is written as programs write it: a line end as \n, outside of JSON, or the heading of numbers
+// in the face of the numbers.
+function readsWell() {
+  const written = all("main *").find((e) => !e.children.length && e.textContent.includes("\\n"));
+  if (written) return `a line end is written out: ${written.outerHTML.slice(0, 300)}`;
+  const face = (e) => { const s = getComputedStyle(e); return `${s.fontFamily} ${s.fontSize}`; };
+  for (const row of document.querySelectorAll("thead tr")) {
+    const faces = new Set([...row.querySelectorAll("th")].map(face));
+    if (faces.size > 1) return `a table has headings in ${[...faces].join(" and ")}`;
+  }
+  return "";
+}

@@ -22,20 +22,20 @@ const (
 	mostText  = 4 << 20
 )
 
-// short is a text in a table: its beginning. The whole is on the page of the thing.
+// short is a text in a table: its first line, or the beginning of it. The whole is on the page of the thing.
 func short(value any) template.HTML {
 	s := plain(value)
-	beginning := cut(s, shortText)
+	beginning := cut(firstLine(s), shortText)
 	if beginning == s {
 		return "<bdi>" + visible(s, false) + "</bdi>"
 	}
 	return `<bdi class="cut" title="` + template.HTML(template.HTMLEscapeString(inTitle(s, someText))) + `">` + visible(beginning, false) + "…</bdi>"
 }
 
-// text is a text in a cell or in a paragraph of its own, with a way to see all of it.
+// text is a text in a cell or in a paragraph of its own: its first line, with a way to see all of it.
 func text(value any) template.HTML {
 	s := plain(value)
-	beginning := cut(s, someText)
+	beginning := cut(firstLine(s), someText)
 	if beginning == s {
 		return "<bdi>" + visible(s, false) + "</bdi>"
 	}
@@ -80,6 +80,12 @@ func rest(s string) template.HTML {
 	all := cut(s, mostText)
 	return template.HTML(`<details class="all"><summary>show all `+count(utf8.RuneCountInString(s))+` characters</summary><pre tabindex="0"><bdi>`) +
 		visible(all, true) + "</bdi></pre></details>"
+}
+
+// firstLine returns the first line of a text that is not empty. Of an error it is the message, and the stack follows.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimLeft(s, "\r\n"), "\n")
+	return strings.TrimRight(line, "\r")
 }
 
 // cut returns at most the first n characters of a text.
@@ -129,8 +135,6 @@ func isHidden(r rune) bool {
 
 func written(r rune) string {
 	switch {
-	case r == '\n':
-		return `\n`
 	case r == '\t':
 		return `\t`
 	case r == '\r':
@@ -141,11 +145,11 @@ func written(r rune) string {
 	return fmt.Sprintf(`\u%04x`, r)
 }
 
-// inTitle is a text where HTML has no elements: in titles and attributes.
+// inTitle is a text where HTML has no elements: in titles and attributes, which show the lines of a text.
 func inTitle(value any, most int) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(cut(plain(value), most), "\uFFFD") {
-		if isHidden(r) {
+		if isHidden(r) && r != '\n' && r != '\t' {
 			b.WriteString(written(r))
 		} else {
 			b.WriteRune(r)

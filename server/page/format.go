@@ -91,7 +91,7 @@ func size(bytes int64) string {
 // at is a time. The script shows it in the zone of the person.
 func at(t time.Time) template.HTML { return timeElement(t, "at") }
 
-// ago is a time, as the script counts from it: 3 minutes ago.
+// ago is a time as it is in lists: the script writes 3 min ago, or in 4 min, and shows the time itself on hover.
 func ago(t time.Time) template.HTML { return timeElement(t, "ago") }
 
 func timeElement(t time.Time, kind string) template.HTML {

@@ -53,8 +53,8 @@ func troublesOf(r *Request, o overviewData) []trouble {
 		if g.LagBefore != nil && g.LagSeconds > *g.LagBefore+fallingBehind && g.LagSeconds < farBehind && g.IdleSeconds < unread && !g.Paused {
 			all = append(all, trouble{
 				Key: "lag " + g.Group, Rank: mild, Size: g.LagEvents, Title: "Group " + text(g.Group) + " falls behind",
-				Text: template.HTML(fmt.Sprintf("%s behind, and %s ten minutes ago. %s read it. Start more workers.",
-					period(g.LagSeconds), period(*g.LagBefore), things(g.Readers, "process"))),
+				Text: template.HTML(fmt.Sprintf("%s behind, and %s ten minutes ago. %s it. Start more workers.",
+					period(g.LagSeconds), period(*g.LagBefore), whoReads(g.Readers))),
 				Show: r.Link("group", "name", g.Group),
 			})
 		}
@@ -63,6 +63,14 @@ func troublesOf(r *Request, o overviewData) []trouble {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Size, a.Size))
 	})
 	return all
+}
+
+// whoReads says how many processes read a group: 1 process reads, 3 processes read.
+func whoReads(readers int64) string {
+	if readers == 1 {
+		return "1 process reads"
+	}
+	return count(readers) + " processes read"
 }
 
 // findingTrouble shows a finding of the doctor, as sentences. The page is of one

@@ -83,7 +83,7 @@ func TestDoctorFinds(t *testing.T) {
 		}},
 		"due":      {"jobs", admin.OK, "2 jobs wait for a worker, the oldest for ", []string{"select posthorn.enqueue('default', 'a', tags => '{x,y}') from generate_series(1, 2)"}},
 		"untaken":  {"jobs", admin.Warn, "2 jobs tagged x in namespace default have waited for a worker, the oldest for 3h", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
-		"untagged": {"jobs", admin.Warn, "1 job without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
+		"untagged": {"jobs", admin.Warn, "1 job without tags in namespace default has waited for a worker for 2h", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
 		"limited": {"jobs", admin.OK, "none waits for a worker; 2 jobs are held back", []string{
 			"select posthorn.set_job_limit('default', 'x', max_running => 1)", "select posthorn.enqueue('default', 'a', tags => '{x}')",
 			"select posthorn.claim_jobs('default', 'w', '{x}')", longDue,
@@ -100,7 +100,14 @@ func TestDoctorFinds(t *testing.T) {
 		"beside a paused backlog": {"jobs", admin.OK, "1 job waits for a worker, the oldest for ", []string{
 			manyDue, "select posthorn.enqueue('default', 'a', tags => '{x}')", "select posthorn.pause_job_tag('default', 'many')",
 		}},
-		"stalled": {"jobs", admin.Warn, "1 job in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
+		"stalled": {"jobs", admin.Warn, "1 job in namespace default is stalled: its worker has sent no heartbeat for 1m", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", silent}},
+		"stalled jobs": {"jobs", admin.Warn, "2 jobs in namespace default are stalled: their workers have sent no heartbeat for up to 1m", []string{
+			"select posthorn.enqueue('default', 'a') from generate_series(1, 2)", "select posthorn.claim_jobs('default', 'w', '{}', 2)", silent,
+		}},
+		"failed with a stack": {"failed jobs", admin.Warn, "1 job in namespace default failed for good in the last day, the last one ", []string{
+			"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')",
+			`select posthorn.fail_job(1, 'w', e'no such card\n\nError: no such card\n    at charge', permanent => true)`,
+		}},
 		"behind a failed job": {"jobs", admin.Warn, "3 jobs in namespace default wait behind jobs that failed, or were cancelled or deleted; the first of these is job 1, which is FAILED", []string{
 			chain, "select posthorn.claim_jobs('default', 'w', '{x}')", "select posthorn.fail_job(1, 'w', permanent => true)",
 		}},
@@ -160,8 +167,8 @@ func TestDoctorFinds(t *testing.T) {
 			conn := connect(t, posthorntest.Database(t), test.illness...)
 			for _, f := range admin.Doctor(t.Context(), conn, nil) {
 				if f.Check == test.check && f.Level == test.level && strings.Contains(f.Found, test.found) {
-					if (f.Advice == "") != (f.Level == admin.OK) {
-						t.Errorf("advice %q", f.Advice)
+					if (f.Advice == "") != (f.Level == admin.OK) || strings.Contains(f.Found, "\n") {
+						t.Errorf("found %q, advice %q", f.Found, f.Advice)
 					}
 					return
 				}
@@ -174,6 +181,7 @@ func TestDoctorFinds(t *testing.T) {
 const (
 	manyDue        = "select posthorn.enqueue_batch('default', array_fill('a'::text, '{10001}'), array_fill('{}'::json, '{10001}'), array_fill('{many}'::text, '{10001}'))"
 	chain          = "select posthorn.enqueue('default', 'a', tags => '{x}', after => case when i > 1 then array[i - 1] else '{}' end) from generate_series(1, 4) i"
+	silent         = "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"
 	longDue        = "select posthorn.enqueue('default', 'a', tags => '{x,y}', run_at => posthorn.now() - interval '3 hours') from generate_series(1, 2)"
 	confide        = "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'vault', dek_rotation_days => 7)"
 	later          = "create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '2 hours'"

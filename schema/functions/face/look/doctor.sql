@@ -39,7 +39,8 @@ comment on function posthorn.doctor(interval, text, text[]) is
   'admin: Examines the installation, or with a namespace what concerns it. Level ok: nothing to do; warn: it works, but not for long, not fast or not safely; fail: it does not work, or loses events. A row is about as many things as it says: equal findings of a namespace are one. failing: something is tried now, and fails.';
 
 -- The row with level ok is for a check that has found nothing else. Of each kind of finding the ten worst namespaces are
--- shown; with a namespace nothing is left out.
+-- shown; with a namespace nothing is left out. A finding that ends with an error ends with the message: of an error with
+-- a stack that is its first line.
 create or replace function posthorn.findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
 returns table (level text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint)
 language sql stable
@@ -49,7 +50,8 @@ as $$
     select x.*, row_number() over () as n, bool_or(x.level <> 'ok') over () as trouble
     from posthorn.examine(findings.check_name, findings.of_namespace, findings.hidden_streams) x
   ), f as materialized (
-    select x.level, x.namespace, x.alike, array_agg(x.subject order by x.n) as subjects, (array_agg(x.found order by x.n))[1] as worst,
+    select x.level, x.namespace, x.alike, array_agg(x.subject order by x.n) as subjects,
+      split_part((array_agg(x.found order by x.n))[1], e'\n', 1) as worst,
       (array_agg(x.advice order by x.n))[1] as advice, count(*) as things, bool_or(x.failing) as failing, coalesce(sum(x.size), 0)::bigint as size,
       row_number() over (partition by x.level, x.alike order by bool_or(x.failing) desc, sum(x.size) desc nulls last, min(x.n)) as place
     from x where (x.level <> 'ok') = x.trouble

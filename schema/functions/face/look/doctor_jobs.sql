@@ -220,15 +220,17 @@ create or replace function posthorn.examine_jobs(of_namespace text default null)
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  (select 'warn', n.namespace, nullif(u.tag, ''), format('%s %s in namespace %s have waited for a worker, the oldest for %s',
+  (select 'warn', n.namespace, nullif(u.tag, ''), format('%s %s in namespace %s %s for %s',
       posthorn.counted(u.jobs, 'job', 100), case when u.tag = '' then 'without tags' else 'tagged ' || u.tag end, n.namespace,
+      case when u.jobs = 1 then 'has waited for a worker' else 'have waited for a worker, the oldest' end,
       posthorn.in_words(posthorn.now() - u.due_at)),
     'start workers for them, or more', 'tags with jobs that no worker takes', false, u.jobs
   from posthorn.untaken_jobs(of_namespace) u join posthorn.namespaces n on n.id = u.namespace_id
   order by u.due_at)
   union all
-  select 'warn', n.namespace, null, format('%s in namespace %s are stalled: their workers have sent no heartbeat for up to %s',
-      posthorn.counted(count(*), 'job'), n.namespace, posthorn.in_words(posthorn.now() - min(r.seen_at))),
+  select 'warn', n.namespace, null, format('%s in namespace %s %s', posthorn.counted(count(*), 'job'), n.namespace,
+      case when count(*) = 1 then 'is stalled: its worker has sent no heartbeat for ' else 'are stalled: their workers have sent no heartbeat for up to ' end
+        || posthorn.in_words(posthorn.now() - min(r.seen_at))),
     format('look: posthorn --namespace %s jobs list --stalled; other workers get them when their leases expire', n.namespace),
     'stalled jobs', true, count(*)
   from posthorn.running_jobs r join posthorn.namespaces n on n.id = r.namespace_id

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -35,6 +36,9 @@ runs a database of its own.
 
 With a database of its own and without --seal-key, it makes a key file for
 confidential streams: seal.key in the directory of the data.
+
+With a database of its own it also prints the directory of the data, and whether the
+data is new or since when it is there.
 
 It prints "posthorn is ready" when the database and the API can be used.`
 
@@ -72,7 +76,7 @@ func newUp(a *app) *cobra.Command {
 			if err := web.openKeepers(cmd.Context()); err != nil {
 				return err
 			}
-			return a.up(cmd, web, nil)
+			return a.up(cmd, web, nil, "")
 		}
 		return a.upWithServer(cmd, web, *data, *port)
 	}
@@ -134,7 +138,7 @@ func (a *app) upWithServer(cmd *cobra.Command, web *web, data string, port int) 
 	a.databaseURL = server.URL()
 	err = a.openOwnKey(cmd, web, data)
 	if err == nil {
-		err = a.up(cmd, web, server)
+		err = a.up(cmd, web, server, data)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopTimeout)
 	defer cancel()
@@ -155,11 +159,11 @@ func (a *app) openOwnKey(cmd *cobra.Command, web *web, data string) error {
 }
 
 // up migrates the database, runs a node and serves HTTP, until ctx or its own Postgres
-// server ends.
-func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
+// server ends, whose data is in a directory.
+func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server, data string) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	ph, err := a.open(ctx, web.keepers)
+	ph, report, err := a.open(ctx, web.keepers)
 	if err != nil {
 		if cmd.Context().Err() != nil {
 			return nil
@@ -169,6 +173,11 @@ func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 	defer ph.Close()
 	if err := web.readAccess(ctx, ph); err != nil {
 		return ignoreInterrupt(ctx, err)
+	}
+	if server != nil {
+		if err := ignoreInterrupt(ctx, printData(cmd, ph, data, report)); err != nil {
+			return err
+		}
 	}
 	if err := a.printReady(cmd.OutOrStdout(), web, server); err != nil {
 		return err
@@ -190,20 +199,60 @@ func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 }
 
 // open migrates the database and opens a client.
-func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, error) {
+func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, schema.Report, error) {
 	conn, err := a.connectOnceReady(ctx)
 	if err != nil {
-		return nil, err
+		return nil, schema.Report{}, err
 	}
-	_, err = schema.Migrate(ctx, conn, schema.Options{Logger: a.log})
+	report, err := schema.Migrate(ctx, conn, schema.Options{Logger: a.log})
 	if err == nil {
 		err = a.warnOfForeignObjects(ctx, conn)
 	}
 	disconnect(ctx, conn)
 	if err != nil {
-		return nil, err
+		return nil, schema.Report{}, err
 	}
-	return a.client(ctx, "posthorn up", keepers)
+	ph, err := a.client(ctx, "posthorn up", keepers)
+	return ph, report, err
+}
+
+// printData prints the directory of the data of the database that up runs, and the age of the data.
+func printData(cmd *cobra.Command, ph *posthorn.Client, data string, report schema.Report) error {
+	data, err := filepath.Abs(data)
+	if err != nil {
+		return err
+	}
+	age, err := ageOfData(cmd.Context(), ph, report)
+	if err != nil {
+		return err
+	}
+	return printLine(cmd, "data: %s, %s", data, age)
+}
+
+// ageOfData says whether the schema was made just now, or since when it is there and how many events it has: a user who
+// expects an empty log sees the events of last week. It counts up to 10,000, since up does not wait for a long count.
+func ageOfData(ctx context.Context, ph *posthorn.Client, report schema.Report) (string, error) {
+	if report.From == (schema.Version{}) {
+		return "new", nil
+	}
+	var made time.Time
+	var events string
+	err := ph.Pool().QueryRow(ctx, `
+		select (select min(n.created_at) from posthorn.namespaces n),
+			to_char(count(*), 'FM99,999') || case count(*) when 1 then ' event' when 10000 then ' events or more' else ' events' end
+		from (select from posthorn.events limit 10000) e`).Scan(&made, &events)
+	if err != nil {
+		return "", fmt.Errorf("look at the data: %w", err)
+	}
+	return "from " + clockOf(made.Local(), time.Now()) + ", " + events, nil
+}
+
+// clockOf is a time of today as 07:58, and an earlier one with its date.
+func clockOf(t, now time.Time) string {
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format("15:04")
+	}
+	return t.Format("2006-01-02 15:04")
 }
 
 // printReady prints the addresses, and commands to begin with. It prints the password only
@@ -216,7 +265,7 @@ func (a *app) printReady(w io.Writer, web *web, server *localpg.Server) error {
 	export := ""
 	if server != nil {
 		shown = a.databaseURL
-		export = "  export DATABASE_URL='" + shown + "'\n"
+		export = "  export DATABASE_URL='" + shown + "'\n  export POSTHORN_URL=" + web.url() + "\n"
 	}
 	if err := web.print(w); err != nil {
 		return err

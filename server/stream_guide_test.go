@@ -27,7 +27,7 @@ func serveGuide(t *testing.T, language string) (s *served, examples []string) {
 		if url := user.With(e.Needs); s == nil {
 			s = serveClient(t, posthorntest.Open(t, posthorn.Config{DatabaseURL: url}), database)
 		}
-		examples = append(examples, strings.ReplaceAll(e.Text, "http://127.0.0.1:8080", s.url))
+		examples = append(examples, strings.NewReplacer("$POSTHORN_URL", s.url, "http://127.0.0.1:8080", s.url).Replace(e.Text))
 	}
 	if s == nil {
 		t.Fatal("found nothing; the fences have changed")

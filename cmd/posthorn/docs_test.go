@@ -115,6 +115,9 @@ func (g *guide) compare(cmd *exec.Cmd, e testguide.Example) {
 
 func (g *guide) command(e testguide.Example) *exec.Cmd {
 	g.Helper()
+	if strings.Contains(e.Text, defaultListen) {
+		g.Errorf("the port is fixed; take it from $POSTHORN_URL:\n%s", e.Text)
+	}
 	cmd := exec.Command("sh", "-e", "-c", e.Text)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+g.user.With(e.Needs))
 	return cmd
@@ -178,7 +181,7 @@ var guides = map[string]func(g *guide){
 	"coming-from-jobs.md": nil, // in the packages guarantee and bench/moves
 	"first-steps.md":      followFirstSteps,
 	"groups.md":           followWithBilling,
-	"http.md":             func(g *guide) { g.follow("http://"+defaultListen, g.server().url) },
+	"http.md":             func(g *guide) { g.follow("$POSTHORN_URL", g.server().url) },
 	"import.md":           followImport,
 	"jobs.md":             followWithBilling,
 	"nodes.md":            func(g *guide) { g.follow() },
@@ -229,7 +232,7 @@ func followWorkflows(g *guide) {
 	}
 	url := g.serverWith("posthorn_admin").url
 	for _, e := range examples[inSQL:] {
-		e.Text = strings.ReplaceAll(e.Text, "http://"+defaultListen, url)
+		e.Text = strings.ReplaceAll(e.Text, "$POSTHORN_URL", url)
 		g.run(e)
 	}
 }
@@ -302,7 +305,7 @@ func followArchive(g *guide) {
 // At the end the server requires tokens.
 func followAccess(g *guide) {
 	p := g.server()
-	g.follow("http://"+defaultListen, p.url)
+	g.follow("$POSTHORN_URL", p.url)
 	await.True(g.T, "nobody gets in without a token", func() bool { return statusOf(g.T, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
 }
 
@@ -314,7 +317,7 @@ func followSealing(g *guide) {
 		g.Fatal(err)
 	}
 	p := g.server("--seal-key", "file://"+key)
-	g.follow("http://"+defaultListen, p.url,
+	g.follow("$POSTHORN_URL", p.url,
 		"make-key /etc/posthorn/seal.key", "make-key "+filepath.Join(dir, "new.key"), "/etc/posthorn/seal.key", key)
 	g.eventually("two events are sealed", g.holds("select count(posthorn.sealed_with(payload)) = 2 from posthorn.events"))
 }
@@ -359,7 +362,7 @@ func followImport(g *guide) {
 // The page begins with make up, which gives the owner's URL.
 func followFirstSteps(g *guide) {
 	p := startPosthorn(g.T, g.database, "up")
-	g.follow("http://"+defaultListen, p.url)
+	g.follow("$POSTHORN_URL", p.url)
 	if !g.holds("select (dead_letters, retries) = (0, 1) from posthorn.group_status where group_name = 'billing'")() {
 		g.Error("the one dead letter is not redriven")
 	}

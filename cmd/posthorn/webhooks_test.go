@@ -75,7 +75,7 @@ func receiving(t *testing.T, database string) (url string, types <-chan string) 
 func followWebhooks(g *guide) {
 	url, types := receiving(g.T, g.database)
 	p := g.server("--webhook-allow", "127.0.0.1")
-	g.follow("http://127.0.0.1:9000/hooks", url+"/crm", "http://"+defaultListen, p.url)
+	g.follow("http://127.0.0.1:9000/hooks", url+"/crm", "$POSTHORN_URL", p.url)
 	found := map[string]int{}
 	await.True(g.T, "the test and the order arrived, and the order once more", func() bool {
 		select {

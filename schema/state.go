@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Errors of [Check] and [Migrate].
@@ -54,7 +55,7 @@ select exists (
   from pg_catalog.pg_class c
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
   where n.nspname = 'posthorn' and c.relname = 'schema_version'
-)`
+), format('%I', current_user)`
 	stateRow = `
 select version, revision, functions_hash, compatible_from, applied_by, applied_at,
   array(select jsonb_array_elements_text(to_jsonb(v) -> 'history'))
@@ -66,14 +67,18 @@ from posthorn.schema_version v`
 func (b bundle) state(ctx context.Context, db Querier) (State, error) {
 	s := State{Binary: b.version, Pending: []string{}}
 	var exists bool
+	var user string
 	var history []string
-	if err := db.QueryRow(ctx, stateExists, pgx.QueryExecModeSimpleProtocol).Scan(&exists); err != nil {
+	if err := db.QueryRow(ctx, stateExists, pgx.QueryExecModeSimpleProtocol).Scan(&exists, &user); err != nil {
 		return State{}, fmt.Errorf("read schema version: %w", err)
 	}
 	if exists {
 		d := &s.Database
 		err := db.QueryRow(ctx, stateRow, pgx.QueryExecModeSimpleProtocol).
 			Scan(&d.Migration, &d.Revision, &d.Functions, &s.CompatibleFrom, &s.AppliedBy, &s.AppliedAt, &history)
+		if isDenied(err) {
+			err = noRoleError{err, user}
+		}
 		if err != nil {
 			return State{}, fmt.Errorf("read schema version: %w", err)
 		}
@@ -86,6 +91,25 @@ func (b bundle) state(ctx context.Context, db Querier) (State, error) {
 		s.Pending = append(s.Pending, step.Name)
 	}
 	return s, nil
+}
+
+// noRoleError is the error of a user who may not even read the version: one without any role of Posthorn.
+type noRoleError struct {
+	error
+	user string // as SQL writes it
+}
+
+func (e noRoleError) Unwrap() error { return e.error }
+
+// Hint returns the grant that lets programs of the user publish, handle and work.
+func (e noRoleError) Hint() string {
+	return "as the owner of the schema: grant posthorn_publisher, posthorn_consumer to " + e.user + "; posthorn_admin may do everything"
+}
+
+func isDenied(err error) bool {
+	var pgErr *pgconn.PgError
+	const insufficientPrivilege = "42501"
+	return errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege
 }
 
 // continues reports whether the database's migrations are those of the bundle, as far

@@ -9,6 +9,7 @@ import (
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/webhook/send"
 )
 
 var webhooks = Topic{"webhooks", "webhook", "crm"}
@@ -84,6 +85,15 @@ func (k WebhookKey) sentence(webhook string) string {
 	return "the secret of webhook " + webhook + " is shown only this once; its receiver checks signatures with it"
 }
 
+// refusalOf ends the sentence about a webhook whose address will be refused, so that nobody waits for requests in vain.
+func refusalOf(url string) string {
+	refused := send.Refused(url)
+	if refused == "" {
+		return ""
+	}
+	return "; " + refused
+}
+
 // privateKey begins a private key of ed25519.
 const privateKey = "whsk_"
 
@@ -135,7 +145,9 @@ var CreateWebhook = Op[CreateWebhookInput, CreatedWebhook]{
 		made.WebhookKey = keyOf(secret, made.Webhook)
 		return made, err
 	},
-	Done: func(in *CreateWebhookInput, made CreatedWebhook) string { return made.sentence(in.Body.Name) },
+	Done: func(in *CreateWebhookInput, made CreatedWebhook) string {
+		return made.sentence(in.Body.Name) + refusalOf(made.URL)
+	},
 }
 
 // ChangeWebhookInput has the settings that are changed.
@@ -171,7 +183,9 @@ var ChangeWebhook = Op[ChangeWebhookInput, admin.Webhook]{
 		}
 		return in.Body.present(now)
 	},
-	Done: func(in *ChangeWebhookInput, _ admin.Webhook) string { return "webhook " + in.Name + " is changed" },
+	Done: func(in *ChangeWebhookInput, _ admin.Webhook) string {
+		return "webhook " + in.Name + " is changed" + refusalOf(in.Body.URL)
+	},
 }
 
 var DeleteWebhook = Op[ByName, Owed]{

@@ -2,9 +2,12 @@ package send
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -52,6 +55,29 @@ type refusedError struct {
 
 func (e refusedError) Error() string {
 	return fmt.Sprintf("the address %s is not public (%s), and --webhook-allow does not name it", e.address, e.kind)
+}
+
+// Refused says why a process sends nothing to a URL unless --webhook-allow names its address; "" if it sends. The host must be
+// an address or localhost: other names are resolved for each request, and may have other addresses then.
+func Refused(address string) string {
+	to, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	host := to.Hostname()
+	if strings.EqualFold(host, "localhost") {
+		host = "127.0.0.1"
+	}
+	at, err := netip.ParseAddr(host)
+	if err != nil {
+		return ""
+	}
+	var refused refusedError
+	if !errors.As(newGuard(nil).check(at), &refused) {
+		return ""
+	}
+	return fmt.Sprintf("%s is not public (%s), and posthorn up and posthorn serve send to it only with --webhook-allow %s",
+		to.Hostname(), refused.kind, refused.address)
 }
 
 var (

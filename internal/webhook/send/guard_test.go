@@ -55,6 +55,24 @@ func TestConfiguredAddressesAreAllowed(t *testing.T) {
 	}
 }
 
+// A person who makes a webhook is told of an address that will be refused, as far as it is known then.
+func TestRefusedIsToldBefore(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"http://127.0.0.1:9000/hooks": "127.0.0.1 is not public (loopback), and posthorn up and posthorn serve send to it only with --webhook-allow 127.0.0.1",
+		"http://LOCALHOST/":           "LOCALHOST is not public (loopback), and posthorn up and posthorn serve send to it only with --webhook-allow 127.0.0.1",
+		"https://[fd12::1]:8443/a":    "fd12::1 is not public (private), and posthorn up and posthorn serve send to it only with --webhook-allow fd12::1",
+		"https://[::ffff:10.0.0.1]/":  "::ffff:10.0.0.1 is not public (private), and posthorn up and posthorn serve send to it only with --webhook-allow 10.0.0.1",
+		"https://1.1.1.1/":            "",
+		"https://crm.example/hooks":   "",
+		"https://127.0.0.1.example/":  "",
+		"":                            "",
+		"http://[::1":                 "",
+	} {
+		equal(t, address, Refused(address), want)
+	}
+}
+
 // However an address is written, the connection is refused.
 func TestPrivateAddressesAreNotReached(t *testing.T) {
 	t.Parallel()

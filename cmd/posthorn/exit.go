@@ -93,7 +93,7 @@ func (e usageError) Hint() string { return e.hint }
 func printError(w io.Writer, err error) {
 	text := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
 	_, _ = fmt.Fprintf(w, "posthorn: %s\n", oneLine.Replace(text))
-	if hint := posthorn.Hint(err); hint != "" {
+	if hint := inCommands(posthorn.Hint(err)); hint != "" {
 		_, _ = fmt.Fprintf(w, "hint: %s\n", oneLine.Replace(hint))
 	}
 }

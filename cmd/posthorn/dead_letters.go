@@ -58,8 +58,9 @@ func newDeadLettersReasons(a *app) *cobra.Command {
 	return cmd
 }
 
-// shorten cuts a text to a number of characters.
+// shorten cuts the first line of a text to a number of characters.
 func shorten(text string, most int) string {
+	text = firstLine(text)
 	if utf8.RuneCountInString(text) <= most {
 		return text
 	}

@@ -54,7 +54,7 @@ func jobFields(field fields, d jobDetails) {
 	for _, w := range d.Waits {
 		field("blocked", w.Why()) // empty ones are left out
 	}
-	field("error", d.ErrorMessage)
+	field("error", firstLine(d.ErrorMessage))
 	field("attempt", d.Attempt)
 	field("failures", d.RetryCount)
 	field("max retries", d.MaxRetries)
@@ -132,6 +132,5 @@ var jobLogColumns = columns[admin.JobEntry]{"at|action|attempt|worker|took|what"
 	if e.ExecutionTimeMS != nil {
 		took = (time.Duration(*e.ExecutionTimeMS) * time.Millisecond).String()
 	}
-	reason, _, _ := strings.Cut(e.ErrorMessage+e.Reason, "\n") // only --json has the stack
-	return []any{e.CreatedAt, e.Action, e.Attempt, e.Worker, took, reason}
+	return []any{e.CreatedAt, e.Action, e.Attempt, e.Worker, took, firstLine(e.ErrorMessage + e.Reason)}
 }}

@@ -102,6 +102,12 @@ func printFields(w io.Writer, print func(fields)) error {
 
 var oneLine = strings.NewReplacer("\t", " ", "\r\n", " ", "\n", " ")
 
+// firstLine is the first line of a text that is not empty. Of an error it is the message; only --json has the stack.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(line)
+}
+
 func cell(v any) string {
 	text := ""
 	switch v := v.(type) {

@@ -24,6 +24,22 @@ mail     -                  -      120000
 	}
 }
 
+// A table has the message of an error, and not its stack.
+func TestListsShowTheMessage(t *testing.T) {
+	for text, want := range map[string]string{
+		"card declined": "card declined", "\ncard declined\r\n\n    at charge": "card declined",
+		"a long message\n    at charge": "a long me…", "": "",
+	} {
+		most := 60
+		if want == "a long me…" {
+			most = 10
+		}
+		if got := shorten(text, most); got != want {
+			t.Errorf("%q is shown as %q", text, got)
+		}
+	}
+}
+
 func TestFormatTime(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 30, 15, 999, time.FixedZone("", 3600))
 	got, err := time.Parse("2006-01-02 15:04:05 -07:00", formatTime(at))

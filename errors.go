@@ -87,6 +87,9 @@ func (e JobErrors) FailedJobs() map[int64]error { return e }
 // their errors.
 func describeSome(thing string, failed map[int64]error) string {
 	for id, err := range failed {
+		if len(failed) == 1 {
+			return fmt.Sprintf("%s %d of the batch failed: %v", thing, id, err)
+		}
 		return fmt.Sprintf("%d %ss of the batch failed, %s %d among them: %v", len(failed), thing, thing, id, err)
 	}
 	return fmt.Sprintf("no %s of the batch failed", thing)

@@ -60,6 +60,6 @@ var RelistArchive = Op[ByName, Relisted]{
 		return Relisted{n}, err
 	},
 	Done: func(_ *ByName, out Relisted) string {
-		return fmt.Sprintf("the manifests of %d streams will be written again", out.Streams)
+		return fmt.Sprintf("the manifests of %s will be written again", Counted(out.Streams, "stream"))
 	},
 }

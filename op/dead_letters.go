@@ -107,7 +107,7 @@ func (in *ChosenInput) Check() error {
 // to one, or in parts.
 type DeadLetterAction struct {
 	Verb, Does, More string
-	Question         string // with the number of dead letters, like Sentence
+	Question         string // with the dead letters, counted, like Sentence
 	Sentence         string
 	Result           string // the name of the number in the JSON of the command
 	Examples         string
@@ -123,7 +123,7 @@ var RedriveDeadLetters = DeadLetterAction{
 	Does: "Redrive dead letters: hand the events out again, with all their attempts",
 	More: "Their groups are handed these events again at once, with all attempts. An event that fails again becomes a dead " +
 		"letter again, so remove the cause before.",
-	Question: "redrive %d dead letters", Sentence: "redrove %d dead letters", Result: "redriven",
+	Question: "redrive %s", Sentence: "redrove %s", Result: "redriven",
 	Examples: "posthorn dead-letters redrive --id 7 --id 9\n" +
 		"posthorn dead-letters redrive --group billing --type order.placed\n" +
 		"posthorn dead-letters redrive --all --yes",
@@ -141,7 +141,7 @@ var DiscardDeadLetters = DeadLetterAction{
 	Does: "Discard dead letters: they are deleted after the retention of events, unless they are recovered",
 	More: "Discarded dead letters are not shown and not counted any more. They can be recovered until the retention of " +
 		"events has passed.",
-	Question: "discard %d dead letters", Sentence: "discarded %d dead letters", Result: "discarded",
+	Question: "discard %s", Sentence: "discarded %s", Result: "discarded",
 	Examples: "posthorn dead-letters discard --group billing --type order.placed\nposthorn dead-letters discard --failed-before -24h",
 	One: About{
 		Does: "Discard a dead letter",
@@ -156,7 +156,7 @@ var RecoverDeadLetters = DeadLetterAction{
 	Verb:     "recover",
 	Does:     "Recover discarded dead letters",
 	More:     "They are dead letters again, as if they had not been discarded.",
-	Question: "recover %d dead letters", Sentence: "recovered %d dead letters", Result: "recovered",
+	Question: "recover %s", Sentence: "recovered %s", Result: "recovered",
 	Examples:    "posthorn dead-letters recover --group billing",
 	One:         About{Does: "Recover a discarded dead letter", More: "It is a dead letter again, as if it had not been discarded."},
 	OneSentence: "dead letter %d is recovered",
@@ -169,7 +169,7 @@ var PurgeDeadLetters = DeadLetterAction{
 	Verb:     "purge",
 	Does:     "Delete dead letters for good",
 	More:     "Nothing brings them back. The log keeps their events for as long as its retention says.",
-	Question: "delete %d dead letters for good", Sentence: "purged %d dead letters", Result: "purged",
+	Question: "delete %s for good", Sentence: "purged %s", Result: "purged",
 	Examples: "posthorn dead-letters purge --id 7\nposthorn dead-letters purge --group billing --yes",
 	One: About{
 		Does: "Delete a dead letter for good", Method: "DELETE",
@@ -205,7 +205,7 @@ func (d DeadLetterAction) Many() Op[ChosenInput, int64] {
 			return d.Do(a, ctx, in.Body.DeadLetterFilter)
 		},
 		Ask:  d.ask,
-		Done: func(_ *ChosenInput, n int64) string { return fmt.Sprintf(d.Sentence, n) },
+		Done: func(_ *ChosenInput, n int64) string { return fmt.Sprintf(d.Sentence, Counted(n, "dead letter")) },
 	}
 }
 
@@ -223,7 +223,7 @@ func (d DeadLetterAction) ask(ctx context.Context, a *admin.Admin, in *ChosenInp
 		counted.Discarded = true
 	}
 	n, err := a.CountDeadLetters(ctx, counted)
-	return fmt.Sprintf(d.Question, n), err
+	return fmt.Sprintf(d.Question, Counted(n, "dead letter")), err
 }
 
 // Single is the operation on one dead letter.

@@ -57,9 +57,9 @@ var BringBackFailover = Op[ByID, int64]{
 	},
 	Ask: func(ctx context.Context, a *admin.Admin, in *ByID) (string, error) {
 		f, err := a.Failover(ctx, in.ID)
-		return fmt.Sprintf("publish %d events again that failover %d has lost, under new ids", f.Lost-f.BroughtBack, in.ID), err
+		return fmt.Sprintf("publish %s again that failover %d has lost, under new ids", Counted(f.Lost-f.BroughtBack, "event"), in.ID), err
 	},
 	Done: func(in *ByID, n int64) string {
-		return fmt.Sprintf("brought %d events back that failover %d had lost", n, in.ID)
+		return fmt.Sprintf("brought %s back that failover %d had lost", Counted(n, "event"), in.ID)
 	},
 }

@@ -115,10 +115,11 @@ var DeleteGroup = Op[ByName, admin.DeletedGroup]{
 	},
 	Ask: func(ctx context.Context, a *admin.Admin, in *ByName) (string, error) {
 		g, err := a.Group(ctx, in.Name)
-		return fmt.Sprintf("delete group %s with %d retries and %d dead letters", g.Group, g.Retries, g.DeadLetters), err
+		return fmt.Sprintf("delete group %s with %s and %s", g.Group, Counted(g.Retries, "retry"), Counted(g.DeadLetters, "dead letter")), err
 	},
 	Done: func(in *ByName, out admin.DeletedGroup) string {
-		return fmt.Sprintf("deleted group %s with %d leases, %d retries and %d dead letters", in.Name, out.Leases, out.Retries, out.DeadLetters)
+		return fmt.Sprintf("deleted group %s with %s, %s and %s", in.Name, Counted(out.Leases, "lease"), Counted(out.Retries, "retry"),
+			Counted(out.DeadLetters, "dead letter"))
 	},
 }
 
@@ -205,7 +206,15 @@ func effect(p admin.SeekPreview) string {
 	if p.HasSubscriptions {
 		of = ", of these only those that its subscriptions want"
 	}
-	return fmt.Sprintf("%s events come again, %s are passed over%s, workers lose %d leases", estimated(p.Again), estimated(p.Skipped), of, p.Leases)
+	come, are := "events come", "are"
+	if p.Again == 1 {
+		come = "event comes"
+	}
+	if p.Skipped == 1 {
+		are = "is"
+	}
+	return fmt.Sprintf("%s %s again, %s %s passed over%s, workers lose %s",
+		estimated(p.Again), come, estimated(p.Skipped), are, of, Counted(p.Leases, "lease"))
 }
 
 // estimated is a number of events in the log, which is estimated beyond 10,000.

@@ -254,13 +254,12 @@ func (j JobAction[In, S]) Many() Op[In, int64] {
 		},
 		Ask: func(ctx context.Context, a *admin.Admin, in *In) (string, error) {
 			n, more, err := a.CountJobsToSteer(ctx, S(in).Selected().filter())
-			orMore := ""
 			if more {
-				orMore = " or more"
+				return fmt.Sprintf("%s %d or more jobs", j.Verb, n), err
 			}
-			return fmt.Sprintf("%s %d%s jobs", j.Verb, n, orMore), err
+			return j.Verb + " " + Counted(n, "job"), err
 		},
-		Done: func(_ *In, n int64) string { return fmt.Sprintf("%s %d jobs", j.Done, n) },
+		Done: func(_ *In, n int64) string { return j.Done + " " + Counted(n, "job") },
 	}
 }
 

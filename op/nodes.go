@@ -43,6 +43,6 @@ var RemoveNode = Op[ByNode, Released]{
 		return Released{n, n}, err
 	},
 	Done: func(in *ByNode, out Released) string {
-		return fmt.Sprintf("removed node %s, gave back %d leases", in.ID, out.Count)
+		return fmt.Sprintf("removed node %s, gave back %s", in.ID, Counted(out.Count, "lease"))
 	},
 }

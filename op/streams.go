@@ -125,6 +125,6 @@ var ShredStreamKeys = Op[ShredStreamKeysInput, Destroyed]{
 		return question + " unreadable for good", nil
 	},
 	Done: func(_ *ShredStreamKeysInput, out Destroyed) string {
-		return fmt.Sprintf("destroyed %d keys", out.Destroyed)
+		return "destroyed " + Counted(out.Destroyed, "key")
 	},
 }

@@ -144,6 +144,6 @@ var DeleteSubscription = Op[BySubscription, Owed]{
 		return fmt.Sprintf("remove subscription %s of group %s and the events that are owed to it", in.Name, in.Group), nil
 	},
 	Done: func(in *BySubscription, out Owed) string {
-		return fmt.Sprintf("removed subscription %s of group %s, to which %d events were owed", in.Name, in.Group, out.Owed)
+		return fmt.Sprintf("removed subscription %s of group %s, to which %s owed", in.Name, in.Group, Were(out.Owed, "event"))
 	},
 }

@@ -202,14 +202,14 @@ var DeleteWebhook = Op[ByName, Owed]{
 	},
 	Ask: func(ctx context.Context, a *admin.Admin, in *ByName) (string, error) {
 		w, err := a.Webhook(ctx, in.Name)
-		more := ""
+		owed := Counted(w.Owed, "event")
 		if w.OwedOrMore {
-			more = " or more"
+			owed = fmt.Sprintf("%d or more events", w.Owed)
 		}
-		return fmt.Sprintf("delete webhook %s (%s) with the %d%s events that it is owed", w.Name, w.URL, w.Owed, more), err
+		return fmt.Sprintf("delete webhook %s (%s) with the %s that it is owed", w.Name, w.URL, owed), err
 	},
 	Done: func(in *ByName, out Owed) string {
-		return fmt.Sprintf("deleted webhook %s, to which %d events were owed", in.Name, out.Owed)
+		return fmt.Sprintf("deleted webhook %s, to which %s owed", in.Name, Were(out.Owed, "event"))
 	},
 }
 
@@ -340,7 +340,7 @@ var RedeliverWebhook = Op[RedeliverWebhookInput, Redelivered]{
 		return Redelivered{n, n}, err
 	},
 	Done: func(in *RedeliverWebhookInput, out Redelivered) string {
-		return fmt.Sprintf("webhook %s gets %d events again", in.Name, out.Count)
+		return fmt.Sprintf("webhook %s gets %s again", in.Name, Counted(out.Count, "event"))
 	},
 }
 

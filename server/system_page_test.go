@@ -289,8 +289,8 @@ func TestFailoverPages(t *testing.T) {
 	page := all.get("/ui/default/failover?id=1").wantPage(t, 200, "2 events, 0 brought back", "orders", "payroll", "relay out", "&lt;b&gt;")
 	page.wantNone(t, "<b>")
 	others.get("/ui/default/failover?id=1").wantPage(t, 200, "1 event, 0 brought back", "orders").wantNone(t, "payroll")
-	ask := others.get("/ui/default/failover/bring-back?id=1").wantPage(t, 200, "Publish 1 events again that failover 1 has lost")
-	others.post(ask, "/ui/default/failover/bring-back", url.Values{"id": {"1"}}).wantPage(t, 200, "Brought 1 events back", "1 event, 1 brought back", "/ui/default/event?id=")
+	ask := others.get("/ui/default/failover/bring-back?id=1").wantPage(t, 200, "Publish 1 event again that failover 1 has lost")
+	others.post(ask, "/ui/default/failover/bring-back", url.Values{"id": {"1"}}).wantPage(t, 200, "Brought 1 event back", "1 event, 1 brought back", "/ui/default/event?id=")
 	all.get("/ui/default/failover?id=1").wantPage(t, 200, "2 events, 1 brought back")
 	all.get("/ui/default/failover?id=2").wantPage(t, 404, "does not exist in namespace default")
 }

@@ -64,7 +64,7 @@ func walkNodes(p *person) {
 	p.goTo("Nodes")
 	p.seesIn("node-1", "stale")
 	p.clickIn("node-1", "Remove")
-	p.sees("Removed node node-1, gave back 1 leases.", "No process has registered in this namespace.")
+	p.sees("Removed node node-1, gave back 1 lease.", "No process has registered in this namespace.")
 	p.finds("select not exists (select from posthorn.nodes)")
 	p.finds("select count(*) = 1 from posthorn.claim('default', 'billing', 'node-2')")
 	p.recorded("remove-node node-1 1")

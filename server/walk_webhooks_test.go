@@ -108,7 +108,7 @@ func walkFailingWebhook(p *person) {
 	p.sees("0% of 1 request succeeded")
 	status.Store(http.StatusOK)
 	p.click("Send again")
-	p.sees("Webhook crm gets 1 events again.")
+	p.sees("Webhook crm gets 1 event again.")
 	p.request("order.placed", "delivered")
 	p.sees("delivered", "50% of 2 requests succeeded")
 	p.click("Only those that failed")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/op"
 )
 
 // rangeFlags select events of an archive.
@@ -105,7 +106,7 @@ func (a *app) verifyArchive(cmd *cobra.Command, url string, f rangeFlags, all, a
 	}
 	if err == nil && len(report.Problems) > 0 {
 		err = hintError{
-			fmt.Errorf("the archive is damaged: %d problems", int64(len(report.Problems))+report.Further),
+			fmt.Errorf("the archive is damaged: %s", op.Counted(int64(len(report.Problems))+report.Further, "problem")),
 			"docs/archive.md explains each problem, and its remedy",
 		}
 	}
@@ -116,9 +117,11 @@ func printVerified(cmd *cobra.Command, report archive.Report, compared bool) err
 	for _, problem := range report.Problems {
 		fmt.Fprintln(cmd.OutOrStdout(), oneLine.Replace(problem.Description))
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "read %d events in %d segments of %d streams, %s\n", report.Events, report.Segments, report.Streams, roughBytes(report.Size))
+	fmt.Fprintf(cmd.OutOrStdout(), "read %s in %s of %s, %s\n", op.Counted(report.Events, "event"),
+		op.Counted(report.Segments, "segment"), op.Counted(report.Streams, "stream"), roughBytes(report.Size))
 	if compared {
-		fmt.Fprintf(cmd.OutOrStdout(), "compared %d events of the log; %d are still to be written\n", report.Compared, report.Waiting)
+		fmt.Fprintf(cmd.OutOrStdout(), "compared %s of the log; %s still to be written\n", op.Counted(report.Compared, "event"),
+			op.Are(report.Waiting, "event"))
 	}
 	if len(report.Problems) > 0 {
 		return nil
@@ -185,7 +188,7 @@ func (a *app) copyArchive(
 		if err != nil {
 			return err
 		}
-		return printLine(cmd, "%s %d events", verb, n)
+		return printLine(cmd, "%s %s", verb, op.Counted(n, "event"))
 	})
 }
 

@@ -111,7 +111,7 @@ func maxRetries(n int) int { return cmp.Or(n, posthorn.NoRetries) }
 func (a *app) enqueueLines(cmd *cobra.Command, asJSON bool) error {
 	return a.withClient(cmd.Context(), keeperFlags{}, func(ph *posthorn.Client) error {
 		w := lineWriter[posthorn.NewJob]{
-			verb: "enqueued", things: "jobs",
+			verb: "enqueued", thing: "job",
 			parse: parseJob,
 			write: func(ctx context.Context, batch []posthorn.NewJob) error {
 				_, err := ph.Enqueue(ctx, ph.Pool(), batch...)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/op"
 )
 
 // Batches of lines. A line waits at most lineWait for its batch to fill up, since the
@@ -57,9 +58,9 @@ func oneOrLines(cmd *cobra.Command, usage string, flags []string, one func(args 
 
 // lineWriter writes the lines of the standard input in batches, in order.
 type lineWriter[T any] struct {
-	verb, things string // for the report: published, events
-	parse        func(line) (T, error)
-	write        func(ctx context.Context, batch []T) error // in one transaction
+	verb, thing string // for the report: published, event
+	parse       func(line) (T, error)
+	write       func(ctx context.Context, batch []T) error // in one transaction
 
 	progress *progress
 	written  int
@@ -75,7 +76,7 @@ func (w *lineWriter[T]) run(cmd *cobra.Command, asJSON bool) error {
 	err := w.writeAll(cmd.Context(), cmd.InOrStdin())
 	w.progress.end()
 	if err != nil {
-		err = fmt.Errorf("%w; %d %s were %s before it", err, w.written, w.things, w.verb)
+		err = fmt.Errorf("%w; %s %s before it", err, op.Were(w.written, w.thing), w.verb)
 		if w.doubt != "" {
 			err = fmt.Errorf("%w, and it is not known whether %s, too: look before you run it again", err, w.doubt)
 		}
@@ -84,7 +85,7 @@ func (w *lineWriter[T]) run(cmd *cobra.Command, asJSON bool) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), map[string]int{w.verb: w.written})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %d %s\n", w.verb, w.written, w.things)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", w.verb, op.Counted(w.written, w.thing))
 	return err
 }
 

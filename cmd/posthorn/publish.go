@@ -89,7 +89,7 @@ func (f publishFlags) read(stdin io.Reader, args []string) (posthorn.Message, er
 func (a *app) publishLines(cmd *cobra.Command, keepers keeperFlags, asJSON bool) error {
 	return a.withClient(cmd.Context(), keepers, func(ph *posthorn.Client) error {
 		w := lineWriter[posthorn.Message]{
-			verb: "published", things: "events",
+			verb: "published", thing: "event",
 			parse: parseMessage,
 			write: func(ctx context.Context, batch []posthorn.Message) error { return publishBatch(ctx, ph, batch) },
 		}

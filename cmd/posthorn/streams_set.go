@@ -82,7 +82,7 @@ The events stay in the log, with their types and keys. New messages get a new ke
 		},
 		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			n, err := adm.ShredStreamKeys(ctx, args[0], upTo)
-			return result{fmt.Sprintf("destroyed %d keys", n), map[string]int64{"destroyed": n}}, err
+			return result{"destroyed " + op.Counted(n, "key"), map[string]int64{"destroyed": n}}, err
 		},
 	}.build(a)
 	cmd.Flags().IntVar(&upTo, "up-to", 0, "only keys up to this version (default: all)")

@@ -55,11 +55,11 @@ func revokeAllTokens(cmd *cobra.Command, adm *admin.Admin, open, yes bool) error
 	if err != nil {
 		return err
 	}
-	sentence := "%d tokens are revoked; requests still need one"
+	after := "requests still need one"
 	if open {
-		sentence = "%d tokens are revoked; requests need none; restart the servers that were started while there were tokens"
+		after = "requests need none; restart the servers that were started while there were tokens"
 	}
-	return printLine(cmd, sentence, n)
+	return printLine(cmd, "%s revoked; %s", op.Are(n, "token"), after)
 }
 
 // revokeToken revokes the token with an id or a prefix, or the given token itself.

@@ -8,7 +8,7 @@ import (
 
 var (
 	rowsOfTables = regexp.MustCompile(`(?s)<tbody>.*?</tbody>`)
-	exactTime    = regexp.MustCompile(`\{\{at \.(\w+)\}\}`)
+	exactTime    = regexp.MustCompile(`\{\{at [^}]+\}\}`)
 )
 
 // In lists a time is the distance from now, which one reads at a glance, and the time itself is shown on hover. The log of a

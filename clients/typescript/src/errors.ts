@@ -76,7 +76,7 @@ export class Suspended extends Snooze {
 export class EventErrors extends Error {
   override readonly name = 'EventErrors'
   constructor(readonly failures: ReadonlyMap<bigint, unknown>) {
-    super(`${failures.size} events of the batch failed`)
+    super(`${failures.size} event${failures.size === 1 ? '' : 's'} of the batch failed`)
   }
 }
 

@@ -9,7 +9,7 @@ import type { Event, Parse } from './event.js'
 import { FetchedLeases } from './fetch.js'
 import { Group, type GroupOptions } from './group.js'
 import { consoleLogger, type Logger, Trouble } from './log.js'
-import { encodePayload, type Encoder, enqueue, type Message, type NewJob, publish, publishTo } from './publish.js'
+import { checkTags, encodePayload, type Encoder, enqueue, type Message, type NewJob, publish, publishTo } from './publish.js'
 import { Reader, type ReadOptions } from './read.js'
 import { schedule, type Schedule, unschedule } from './schedule.js'
 import { Telemetry } from './telemetry.js'
@@ -176,6 +176,7 @@ export class Posthorn {
   work(tags: string[], options: WorkOptions | JobHandler, handler?: JobHandler): void {
     const given = typeof options === 'function' ? {} : options
     const handle = typeof options === 'function' ? options : handler!
+    checkTags('work', tags)
     const label = tags.length > 0 ? `jobs tagged ${tags.join(', ')}` : 'jobs without tags'
     if (this.components.some((c) => c.label === label)) throw invalid(`"${label}" is registered twice`, 'Register each job handler once.')
     const { concurrency = 10, batchSize = 1000, leaseFor = 60_000, timeout = 3600_000 } = given

@@ -60,6 +60,33 @@ export interface NewJob {
   after?: bigint[]
 }
 
+const messageFields = ['type', 'payload', 'stream', 'key', 'tags', 'metadata', 'deliverAt', 'dedupKey']
+const jobFields = ['title', 'description', 'tags', 'payload', 'priority', 'runAt', 'maxRetries', 'retryDelays', 'uniqueKey', 'uniqueFor',
+  'fairKey', 'weight', 'metadata', 'after']
+
+/** Refuses in JavaScript what the types refuse in TypeScript: an unknown field would be dropped, and a text is no list of tags. */
+function check(what: string, things: object[], fields: string[]): void {
+  for (let i = 0; i < things.length; i++) {
+    const thing = things[i] as Record<string, unknown>
+    for (const name of Object.keys(thing)) {
+      if (!fields.includes(name) && thing[name] !== undefined) {
+        throw invalid(`${what} ${i} has an unknown field "${name}"`, `Fields are ${fields.slice(0, -1).join(', ')} and ${fields.at(-1)}.`)
+      }
+    }
+    checkTags(`${what} ${i}`, thing.tags)
+  }
+}
+
+export const checkJobs = (jobs: NewJob[]): void => check('job', jobs, jobFields)
+
+/** Refuses tags that are no list of texts. */
+export function checkTags(what: string, tags: unknown): void {
+  if (tags === undefined || tags === null) return
+  if (!Array.isArray(tags) || tags.some((tag) => typeof tag !== 'string')) {
+    throw invalid(`${what}: tags must be an array of texts`, "Write it like tags: ['mail'].")
+  }
+}
+
 /** Encodes what a client publishes. */
 export interface Encoder {
   namespace: string
@@ -110,6 +137,7 @@ export async function ids(verb: string, db: DB, text: string, values: unknown[])
 }
 
 export async function publish(encoder: Encoder, db: DB, messages: Message[]): Promise<bigint[]> {
+  check('message', messages, messageFields)
   const [m] = messages
   if (!m) return []
   const payload = (message: Message) => encoder.payload(message.payload, message.type)
@@ -145,6 +173,7 @@ function columnsOf(encoder: Encoder, messages: Message[]): unknown[] {
 
 /** Publishes messages to one subscription of a group. */
 export async function publishTo(encoder: Encoder, db: DB, group: string, subscription: string, messages: Message[]): Promise<bigint[]> {
+  check('message', messages, messageFields)
   const deduplicated = messages.find((m) => m.dedupKey)
   if (deduplicated) {
     throw invalid(`message ${deduplicated.type} is for one subscription and has a dedupKey`,
@@ -173,6 +202,7 @@ export function jobDocument(encoder: Encoder, job: NewJob, metadata: string | nu
 }
 
 export async function enqueue(encoder: Encoder, db: DB, jobs: NewJob[]): Promise<bigint[]> {
+  checkJobs(jobs)
   if (jobs.length === 0) return []
   if (jobs.some((j) => j.description || j.uniqueKey || j.uniqueFor !== undefined || j.retryDelays?.length || j.after?.length)) {
     return ids('enqueue', db, 'select enqueue_many::text as id from posthorn.enqueue_many($1::text, $2::jsonb)',

@@ -1,6 +1,6 @@
 import type { DB } from './database.js'
 import { invalid, translate } from './errors.js'
-import { type Encoder, jobDocument, type NewJob } from './publish.js'
+import { checkJobs, type Encoder, jobDocument, type NewJob } from './publish.js'
 
 /** Publishes an event, or enqueues a job, at the times of a calendar. */
 export interface Schedule {
@@ -35,6 +35,7 @@ export async function schedule(encoder: Encoder, db: DB, s: Schedule): Promise<s
     if (s.type || s.payload !== undefined || s.stream || s.key || s.metadata) {
       throw invalid(`schedule ${s.name}: a schedule publishes an event or enqueues a job`, 'Leave out the fields of the event, or job.')
     }
+    checkJobs([s.job])
     text = 'select posthorn.schedule_job($1::text, $2::text, $3::text, $4::jsonb, $5::text, $6::text)::text as id'
     values = [jobDocument(encoder, s.job, s.job.metadata ? JSON.stringify(s.job.metadata) : null)]
   } else {

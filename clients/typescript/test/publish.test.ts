@@ -44,6 +44,25 @@ test('all fields of messages arrive', async (t) => {
   assert.deepEqual([events[2]!.stream, events[2]!.key, events[2]!.tags, events[2]!.payload], ['default', '', [], {}])
 })
 
+test('what types refuse is refused in JavaScript, too, with the name of the field', async (t) => {
+  const ph = await open(t) as any
+  const plain = { type: 'a' }
+  const mistakes: [object, RegExp][] = [
+    [{ tags: 'mail' }, /^(message|job) 0: tags must/], [{ tags: [7] }, /tags must/], [{ tag: 'mail' }, /0 has an unknown field "tag"/],
+  ]
+  for (const [wrong, field] of mistakes) {
+    const refused = { code: 'invalid', message: field }
+    await assert.rejects(ph.publish(ph.pool, { ...plain, ...wrong }), refused)
+    await assert.rejects(ph.publish(ph.pool, [{ ...plain, ...wrong }, plain]), refused)
+    await assert.rejects(ph.publishTo(ph.pool, 'g', 's', { ...plain, ...wrong }), refused)
+    await assert.rejects(ph.enqueue(ph.pool, { title: 'a', ...wrong }), refused)
+    await assert.rejects(ph.schedule(ph.pool, { name: 's', cron: '@daily', job: { title: 'a', ...wrong } }), refused)
+  }
+  await assert.rejects(ph.publish(ph.pool, [plain, { ...plain, tag: 'mail' }]), { message: 'message 1 has an unknown field "tag"', hint: /^Fields are type, .* and dedupKey\.$/ })
+  assert.throws(() => ph.work('mail', () => undefined), { code: 'invalid', message: 'work: tags must be an array of texts' })
+  assert.ok(await ph.publish(ph.pool, { ...plain, tags: undefined, tag: undefined }))
+})
+
 test('numbers beyond 2^53 keep their digits', async (t) => {
   const text = '{"n": 9007199254740993.000000000000000001}'
   const ph = await open(t, { parse: (json) => ({ json }) })

@@ -54,6 +54,13 @@ const idlePoll = 1000 // news can be lost
 const maxBatch = 1000 // jobs in one statement
 const longest = 3600 * 24 * 3600_000 // the longest delay of a retry or a snooze: ten years, whose months have 30 days
 
+/** An error as a job keeps it: the message, and behind an empty line the places of its stack, without the message again. */
+function described(error: unknown): string {
+  const stack = error instanceof Error && error.stack || ''
+  const places = stack.search(/^ +at /m)
+  return clip(messageOf(error)) + (places < 0 ? '' : `\n\n${clip(stack.slice(places))}`)
+}
+
 /** Works on jobs, while `run` runs. */
 export class JobWorker implements Attempts {
   readonly parse: Parse
@@ -253,11 +260,10 @@ export class JobWorker implements Attempts {
   }
 
   private async fail(job: HeldJob, error: unknown): Promise<void> {
-    const stack = error instanceof Error && error.stack ? `\n\n${clip(error.stack)}` : ''
     const retryIn = error instanceof RetryAfter ? period(Math.min(error.milliseconds, longest)) : null
     await this.end(job, async () => {
       const [row] = await this.c.database.call('fail_job(bigint, text, text, int, int, bigint, boolean, interval)',
-        [job.id, this.c.node, clip(messageOf(error)) + stack, job.attempt, null, Math.round(job.took), error instanceof Permanent, retryIn],
+        [job.id, this.c.node, described(error), job.attempt, null, Math.round(job.took), error instanceof Permanent, retryIn],
         this.limit, 'next_retry_at')
       const last = row![0] === null
       this.failing.report(last, last ? 'a job failed for good' : 'a job failed and is tried again', { job: job.id, title: job.row[2], attempt: job.attempt, error })

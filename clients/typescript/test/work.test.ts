@@ -40,7 +40,7 @@ test('errors say what becomes of a job', async (t) => {
   assert.deepEqual(Object.fromEntries(attempts), { permanent: ['1/0'], failing: ['1/0', '2/1'], later: ['1/0', '2/1'], snoozed: ['1/0', '2/0'] })
   const failed = await ph.admin.job(ids[1]!)
   assert.equal(failed.status, 'FAILED')
-  assert.match(failed.errorMessage!, /^again\n/)
+  assert.match(failed.errorMessage!, /^again\n\n +at /)
   const withoutAge = (jobs: Awaited<ReturnType<typeof ph.admin.jobs>>) => jobs.map((job) => ({ ...job, why: job.why.replace(/\d+s ago/, 'ago') }))
   const listed = await ph.admin.jobs({ status: 'FAILED', newestFirst: true })
   assert.deepEqual(withoutAge(listed), withoutAge([failed, await ph.admin.job(ids[0]!)]))

@@ -136,16 +136,21 @@ comment on function posthorn.unsubscribe(text, text, text) is
   'consumer: Removes a subscription with its retries, and returns how many those were. Its dead letters stay.';
 
 -- Keeps the subscriptions of a group that is being read from expiring. Writes at most once in a quarter of the
--- interval.
+-- interval. Workers and claims call it often, so it is in plpgsql, whose plans a session keeps: the statement of a function
+-- in SQL would be planned at each call.
 create or replace function posthorn.renew_subscriptions(group_no int)
-returns void language sql as $$
+returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+as $$
+begin
   update posthorn.subscriptions s set last_active_at = posthorn.now()
   where s.id in (
     select x.id from posthorn.subscriptions x
     where x.group_no = renew_subscriptions.group_no and x.expires_at is not null
       and (posthorn.now() between x.last_active_at and x.last_active_at + x.expiry_interval / 4) is not true
-    for update skip locked)
-$$;
+    for update skip locked);
+end $$;
 
 -- Removes expired subscriptions, and groups whose last subscription expired. A group that loses its last subscription
 -- was made for it, and would hold the log back for good.

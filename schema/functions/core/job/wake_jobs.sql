@@ -42,15 +42,17 @@ begin
 end $$;
 
 -- Deletes places up to one, but for those that another look has locked; null: all, if no job waits. One statement, so that
--- no job has begun to wait, and no look has served it, between the question and the deletion.
+-- no job has begun to wait, and no look has served it, between the question and the deletion. Upkeep calls it every second, so
+-- it is in plpgsql, whose plans a session keeps.
 create or replace function posthorn.forget_await_places(last bigint)
-returns void language sql as $$
+returns void language plpgsql as $$
+begin
   delete from posthorn.await_places p
   where p.n = any (array(
     select x.n from posthorn.await_places x
     where x.n <= forget_await_places.last or forget_await_places.last is null and not exists (select from posthorn.job_awaits)
-    for update skip locked))
-$$;
+    for update skip locked));
+end $$;
 
 -- Looks at what became visible in the log since the last look, for all waits. It serves new waits from now on, and so
 -- begins where the first of them began; older events of one that began long ago are looked at by their ids instead.

@@ -210,6 +210,45 @@ func TestClientReportsCancelledWaits(t *testing.T) {
 	worker.await("published", 1)
 }
 
+// Claims whose waits are cancelled hold: the event and the job are handed out.
+func TestClientKeepsCancelledClaims(t *testing.T) {
+	t.Parallel()
+	testnode.Dir(t)
+	primary := startMigrated(t)
+	conn := connect(t, primary.URL())
+	exec := func(sql string) {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`
+		set synchronous_commit = local;
+		create function public.must_last() returns trigger language plpgsql as
+			$$ begin perform set_config('synchronous_commit', 'on', true); return null; end $$;
+		create constraint trigger must_last after insert on posthorn.leases
+			deferrable initially deferred for each row execute function public.must_last();
+		create constraint trigger must_last after insert on posthorn.running_jobs
+			deferrable initially deferred for each row execute function public.must_last()`)
+	worker := startWorker(t, primary.URL(), "claims")
+	handedOut := func(name string) {
+		exec("select posthorn.publish('default', 'e', '{}', key => '" + name + "'), posthorn.enqueue('default', '" + name + "', tags => '{claims}')")
+		lines := map[string]bool{}
+		await.True(t, "the event and the job are handed out: "+name, func() bool {
+			primary.CancelWaits(t)
+			select {
+			case line := <-worker.lines:
+				lines[line] = true
+			default:
+			}
+			return lines["event "+name] && lines["job "+name]
+		})
+	}
+	handedOut("first")
+	primary.SetSynchronous(t, "missing")
+	defer primary.SetSynchronous(t, "") // the worker could not stop
+	handedOut("last")
+}
+
 // A process that has seen the new primary refuses the old one, which comes first in its URL.
 func TestClientRefusesTheOldPrimary(t *testing.T) {
 	t.Parallel()

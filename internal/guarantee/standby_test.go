@@ -439,3 +439,57 @@ func TestCancelledWaitOfAnAnswer(t *testing.T) {
 	}
 	equal(t, "dead letters", testworld.Ask[int](w, "select count(*) from posthorn.dead_letters"), 1)
 }
+
+// A claim waits for a standby if its transaction has something that must last: mostly the note of
+// a failover, and here a trigger of the program. When the wait is cancelled, the claim holds: its
+// events and jobs are handed out at once.
+func TestCancelledWaitOfAClaim(t *testing.T) {
+	t.Parallel()
+	primary, w, lines := openOnPrimary(t)
+	for _, statement := range []string{
+		`create function public.must_last() returns trigger language plpgsql as
+			$$ begin perform set_config('synchronous_commit', 'on', true); return null; end $$`,
+		`create constraint trigger must_last after insert on posthorn.leases
+			deferrable initially deferred for each row execute function public.must_last()`,
+		`create constraint trigger must_last after insert on posthorn.running_jobs
+			deferrable initially deferred for each row execute function public.must_last()`,
+	} {
+		w.Exec(statement)
+	}
+	pooled := testworld.Open(t, posthorn.Config{DatabaseURL: testpg.Pooler(t, primary.URL())})
+	for name, of := range map[string]*testworld.World{"direct": w, "pooled": pooled} {
+		g := of.Group(name, testworld.FromBeginning())
+		w.PublishN(1)
+		of.Ack(of.Fetch(g, 1)...)
+		w.PublishN(1)
+		primary.SetSynchronous(t, "missing")
+		var deliveries []*posthorn.Delivery
+		err := cancelled(t, primary, func() (err error) {
+			deliveries, err = g.Fetch(t.Context(), 1)
+			return err
+		})
+		primary.SetSynchronous(t, "")
+		if err != nil || len(deliveries) != 1 {
+			t.Errorf("%s: fetched %d events: %v", name, len(deliveries), err)
+		}
+	}
+	handled := make(chan struct{}, 10)
+	w.Work([]string{"mail"}, posthorn.WorkConfig{LeaseFor: time.Second}, func(context.Context, posthorn.Job) error {
+		handled <- struct{}{}
+		return nil
+	})
+	stop := w.Start()
+	defer stop()
+	s := connect(t, primary.URL())
+	s.exec("set synchronous_commit = local")
+	const enqueue = "select posthorn.enqueue('default', 'send', tags => '{mail}')"
+	s.exec(enqueue)
+	await.Value(t, "the first job", handled)
+	primary.SetSynchronous(t, "missing")
+	defer primary.SetSynchronous(t, "") // the worker could not stop
+	s.exec(enqueue)
+	await.True(t, "the second job is handed out, and the log tells of its completion", func() bool {
+		primary.CancelWaits(t)
+		return len(handled) > 0 && strings.Contains(lines.String(), "a statement is committed, and a failover may lose it")
+	})
+}

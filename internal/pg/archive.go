@@ -71,6 +71,7 @@ func LeaseArchiveStream(ctx context.Context, db DB, archive int, worker string, 
 	if err == pgx.ErrNoRows {
 		return s, false, nil
 	}
+	err = claimError(err)
 	return s, err == nil, Translate("lease stream", err)
 }
 

@@ -15,7 +15,7 @@ func Claim(ctx context.Context, db DB, namespace, group, node string, maxEvents 
 		return Lease{}, Translate("claim", err)
 	}
 	lease, err := collectLease(rows)
-	return lease, Translate("claim", err)
+	return lease, Translate("claim", claimError(err))
 }
 
 const claimSQL = `
@@ -24,12 +24,12 @@ const claimSQL = `
 
 func collectLease(rows pgx.Rows) (Lease, error) {
 	var l Lease
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Event, error) {
+	events, err := collectRows(rows, func(row pgx.CollectableRow) (Event, error) {
 		var e Event
 		return e, row.Scan(&l.ID, &l.Attempt, &e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata),
 			&e.PublishedAt, &e.Delivery, &e.Subscriptions)
 	})
-	if err != nil {
+	if claimError(err) != nil {
 		return Lease{}, err
 	}
 	l.Events = events

@@ -106,7 +106,7 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) ([]Fate, error) {
 		err = pgx.ErrTxCommitRollback
 	}
 	if err == nil {
-		if closeErr := results.Close(); sqlState(closeErr) == unconfirmedCode { // other errors after the commit change nothing
+		if closeErr := results.Close(); isUnconfirmed(closeErr) { // other errors after the commit change nothing
 			err = closeErr
 		}
 	}

@@ -42,12 +42,32 @@ func Exec(ctx context.Context, db DB, verb, sql string, args ...any) error {
 	return Translate(verb, err)
 }
 
-// Collect runs a statement and scans each of its rows.
+// Collect runs a statement and scans each of its rows. It returns them also with an
+// [ErrUnconfirmed].
 func Collect[T any](ctx context.Context, db DB, verb string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, Translate(verb, err)
 	}
-	values, err := pgx.CollectRows(rows, scan)
+	values, err := collectRows(rows, scan)
 	return values, Translate(verb, err)
+}
+
+// collectRows is pgx.CollectRows, which drops the rows of a statement that is committed and
+// not confirmed.
+func collectRows[T any](rows pgx.Rows, scan pgx.RowToFunc[T]) ([]T, error) {
+	defer rows.Close()
+	values := []T{}
+	for rows.Next() {
+		value, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	err := rows.Err()
+	if err != nil && !isUnconfirmed(err) {
+		return nil, err
+	}
+	return values, err
 }

@@ -42,7 +42,8 @@ func scanJob(row pgx.CollectableRow) (j ClaimedJob, err error) {
 // ClaimJobs hands out to a worker the oldest due jobs that have one of some tags, higher
 // priorities first. Without tags, it hands out jobs that have none.
 func ClaimJobs(ctx context.Context, db DB, namespace, worker string, tags []string, maxJobs int, leaseFor time.Duration) ([]ClaimedJob, error) {
-	return Collect(ctx, db, "claim jobs", scanJob, claimJobsSQL, namespace, worker, tagsOf(tags), maxJobs, Period(leaseFor))
+	jobs, err := Collect(ctx, db, "claim jobs", scanJob, claimJobsSQL, namespace, worker, tagsOf(tags), maxJobs, Period(leaseFor))
+	return jobs, claimError(err)
 }
 
 const claimJobsSQL = "select" + jobFields + "from posthorn.claim_jobs($1::text, $2::text, $3::text[], $4::int, $5::text::interval)"

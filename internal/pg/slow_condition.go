@@ -56,7 +56,7 @@ func claimInTime(ctx context.Context, db batcher, take Take) (Lease, error) {
 		batch.Queue(claimSQL, take.Group.Namespace, take.Group.Name, take.Node, take.MaxEvents, Period(take.LeaseFor))
 		lease, err := receiveClaim(db.SendBatch(Within(ctx, limit+LeaseTime(take.LeaseFor)), batch), batch.Len())
 		if !retry || !wasCanceled(err) || ctx.Err() != nil {
-			return lease, Translate("claim", err)
+			return lease, Translate("claim", claimError(err))
 		}
 		group, findErr := FindGroup(ctx, db, take.Group.Namespace, take.Group.Name)
 		if findErr != nil || !stopSlowConditions(ctx, db, group.ID, take.MaxEvents, limit) {

@@ -84,7 +84,7 @@ func cutLease(ctx context.Context, db DB, lease Lease, keep int) (Lease, error) 
 	lease.Events = lease.Events[:keep]
 	err := Exec(ctx, db, "take", "select posthorn.cut_lease($1::bigint, $2::int, $3::bigint)",
 		lease.ID, lease.Attempt, lease.Events[keep-1].ID)
-	if err != nil {
+	if claimError(err) != nil {
 		return Lease{}, err
 	}
 	return lease, nil
@@ -113,7 +113,7 @@ func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take, limit time
 		timeout := timeoutStep(limit)
 		steps = []step{beginStep, timeout, claim, commitStep, beginStep, timeout, events, commitStep}
 	}
-	if err := cmp.Or(s.exchange(ctx, steps)...); err != nil {
+	if err := claimError(cmp.Or(s.exchange(ctx, steps)...)); err != nil {
 		return lease, err
 	}
 	return lease, p.streams.name(ctx, conn, lease.Events, s.streamIDs)

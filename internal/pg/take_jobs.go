@@ -26,7 +26,7 @@ type DoneJobs struct {
 
 // TakenJobs is the answer to a [JobTake]. Each of the two transactions may fail alone.
 type TakenJobs struct {
-	Completed     []int64 // those of the done jobs that the worker had
+	Completed     []int64 // those of the done jobs that the worker had, also with an ErrUnconfirmed
 	CompleteError error
 	Jobs          []ClaimedJob
 	ClaimError    error
@@ -78,13 +78,13 @@ func (s *session) takeJobs(ctx context.Context, take JobTake) (taken TakenJobs) 
 				return s.decodeJob(values, &taken.Jobs[len(taken.Jobs)-1], &texts)
 			},
 		}})
-	if errs[0] != nil { // rows may have arrived before their transaction failed to commit
+	taken.CompleteError, taken.ClaimError = Translate("complete jobs", errs[0]), Translate("claim jobs", claimError(errs[1]))
+	if !IsCommitted(taken.CompleteError) { // rows may have arrived before their transaction failed to commit
 		taken.Completed = nil
 	}
-	if errs[1] != nil {
+	if taken.ClaimError != nil {
 		taken.Jobs = nil
 	}
-	taken.CompleteError, taken.ClaimError = Translate("complete jobs", errs[0]), Translate("claim jobs", errs[1])
 	return taken
 }
 

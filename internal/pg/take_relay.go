@@ -1,7 +1,6 @@
 package pg
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -60,7 +59,7 @@ func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 		} else {
 			err = SettleRelay(ctx, p, take.Lead, *take.Settled, take.Report)
 		}
-		if err != nil {
+		if !IsCommitted(err) {
 			return Window{}, err
 		}
 	}
@@ -141,8 +140,10 @@ func (p *Pool) call(ctx context.Context, c call) (t taken, err error) {
 			return ok
 		}}},
 		[]step{s.leaseEvents(c.token, c.maxEvents, &t.events)})
-	if err := cmp.Or(s.exchange(ctx, parts...)...); err != nil {
-		return t, err
+	for _, err := range s.exchange(ctx, parts...) {
+		if claimError(err) != nil {
+			return t, err
+		}
 	}
 	t.streamIDs = slices.Clone(s.streamIDs)
 	return t, p.streams.name(ctx, conn, t.events, t.streamIDs)
@@ -166,7 +167,7 @@ func (p *Pool) callInOne(ctx context.Context, c call) (t taken, err error) {
 		})
 		return err
 	})
-	if err := p.SendBatch(ctx, batch).Close(); err != nil {
+	if err := claimError(p.SendBatch(ctx, batch).Close()); err != nil {
 		return t, err
 	}
 	return t, p.streams.name(ctx, p, t.events, t.streamIDs)

@@ -101,6 +101,18 @@ func (r *confirmingReader) add(b []byte) []byte {
 	return append(added, b[from:]...)
 }
 
+func isUnconfirmed(err error) bool { return sqlState(err) == unconfirmedCode }
+
+// claimError returns the error of a claim. One that no standby confirms is as good as any other:
+// a failover may forget every claim, since none waits for its own sake, and then the events or
+// jobs are handed out again. A claim waits if it notes a failover, for example.
+func claimError(err error) error {
+	if isUnconfirmed(err) {
+		return nil
+	}
+	return err
+}
+
 func isCancelledWait(notice []byte) bool {
 	var n pgproto3.NoticeResponse
 	return n.Decode(notice) == nil && n.Routine == waitFunction

@@ -119,7 +119,7 @@ func (p *Pool) TakeWebhooks(ctx context.Context, lead WebhookLead, window, maxEv
 	var w WebhookWindow
 	err := p.QueryRow(ctx, "select coalesce(lease, 0), coalesce(attempt, 0) from posthorn.take_webhooks($1::bigint, $2::text, $3::bigint, $4::int, $5::text::interval)",
 		lead.Group.ID, lead.Owner, lead.Epoch, min(window, mostEvents), Period(leaseFor)).Scan(&w.ID, &w.Attempt)
-	if err != nil || !w.Held() {
+	if err = claimError(err); err != nil || !w.Held() {
 		return w, Translate("take", err)
 	}
 	limit := claimLimit(context.WithoutCancel(ctx), leaseFor)
@@ -144,7 +144,7 @@ func (p *Pool) webhookEvents(ctx context.Context, w *WebhookWindow, maxEvents in
 		})
 		return err
 	})
-	return p.SendBatch(ctx, batch).Close()
+	return claimError(p.SendBatch(ctx, batch).Close())
 }
 
 // WebhookAsk says how many events of a webhook are wanted, and which are held already.

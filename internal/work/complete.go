@@ -108,11 +108,14 @@ func (k *kind) takeAndComplete(work context.Context, n int) (taken pg.TakenJobs)
 	}
 	take.Done = doneJobs(jobs)
 	recorded := map[int64]bool{}
-	_ = k.settleOnce(work, jobs, func(j *Job) bool { return recorded[j.ID] }, func(ctx context.Context) error {
+	err := k.settleOnce(work, jobs, func(j *Job) bool { return recorded[j.ID] }, func(ctx context.Context) error {
 		taken = k.Pool.TakeJobs(ctx, take)
 		note(recorded, taken.Completed)
 		return taken.CompleteError
 	})
+	if errors.Is(err, pg.ErrUnconfirmed) {
+		k.settling.Trouble.Unconfirmed(err)
+	}
 	k.done.retry(k.forgetEnded(jobs, recorded, taken.CompleteError))
 	return taken
 }

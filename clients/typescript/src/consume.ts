@@ -46,7 +46,7 @@ export async function claim(
   c: Pick<Consumption, 'database' | 'namespace' | 'group' | 'node' | 'leaseFor' | 'parse'>, maxEvents: number,
 ): Promise<Lease | undefined> {
   const until = Date.now() + c.leaseFor
-  const rows = await c.database.call('claim(text, text, text, int, interval)',
+  const rows = await c.database.claim('claim(text, text, text, int, interval)',
     [c.namespace, c.group, c.node, maxEvents, period(c.leaseFor)], leaseTime(c.leaseFor),
     `lease, attempt, ${eventColumns}, delivery, to_json(subscriptions)`)
   const [first] = rows

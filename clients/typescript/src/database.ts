@@ -1,7 +1,7 @@
 import net from 'node:net'
 import pg from 'pg'
 import { type Confirmed, confirming } from './confirm.js'
-import { isCollision, isFinal, isOutage, PosthornError, translate } from './errors.js'
+import { isCollision, isFinal, isOutage, PosthornError, translate, Unconfirmed } from './errors.js'
 import type { Logger, Trouble } from './log.js'
 import { Monitor } from './monitor.js'
 import { pause, troubleWait } from './wait.js'
@@ -69,6 +69,19 @@ export class Database {
     const [name, types] = signature.slice(0, -1).split('(') as [string, string]
     const parameters = types.split(', ').filter((type) => type).map((type, i) => `$${i + 1}::${type}`)
     return this.query(name.replaceAll('_', ' '), `select ${columns} from posthorn.${name}(${parameters.join(', ')})`, values, limit)
+  }
+
+  /**
+   * Calls a function of the schema that hands out work. A claim that no standby confirms is as good as any other: a failover
+   * may forget every claim, since none waits for its own sake, and then the work is handed out again.
+   */
+  async claim(signature: string, values: unknown[], limit: number, columns: string): Promise<Row[]> {
+    try {
+      return await this.call(signature, values, limit, columns)
+    } catch (error) {
+      if (error instanceof Unconfirmed) return (error.result as { rows: Row[] }).rows
+      throw error
+    }
   }
 
   /** Calls a function of the schema that returns one value. */

@@ -146,7 +146,7 @@ export class JobWorker implements Attempts {
         }
         try {
           const until = Date.now() + leaseFor
-          const rows = await this.c.database.call('claim_jobs(text, text, text[], int, interval)',
+          const rows = await this.c.database.claim('claim_jobs(text, text, text[], int, interval)',
             [namespace, node, tags, n, period(leaseFor)], leaseTime(leaseFor), jobColumns)
           this.taking.over()
           this.begin(rows.map((row) => new HeldJob(row, until, this)))

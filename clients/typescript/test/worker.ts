@@ -79,6 +79,11 @@ const roles: Record<string, () => void> = {
       }
     }
   })(),
+  // Takes events and jobs. One whose claim is dropped comes again after a second.
+  claims: () => {
+    ph.group('claims', { start: 'beginning', leaseFor: 1000 }).handle('h', '>', (e) => say(`event ${e.key}`))
+    ph.work(['claims'], { leaseFor: 1000 }, (job) => say(`job ${job.title}`))
+  },
   // Answers each event that a Go program publishes, within a trace.
   trace: () => {
     context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())

@@ -20,8 +20,9 @@ import (
 // test ends it.
 type Server struct {
 	*localpg.Server
-	config localpg.Config
-	paused []int // the processes that Pause has stopped
+	config    localpg.Config
+	paused    []int    // the processes that Pause has stopped
+	cancelled []string // the transactions whose waits CancelWaits has cancelled
 }
 
 // StartPrimary starts a server with the given settings beside those that standbys need.
@@ -113,6 +114,18 @@ func (s *Server) Received(t testing.TB) (bytes int64) {
 	return bytes
 }
 
+// AwaitReceived waits until a standby has received all that its primary has written so far.
+func (s *Server) AwaitReceived(t testing.TB, primary *Server) {
+	t.Helper()
+	conn := primary.connect(t)
+	defer conn.Close(context.Background())
+	var written int64
+	if err := conn.QueryRow(t.Context(), "select pg_current_wal_flush_lsn() - '0/0'").Scan(&written); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the standby has received what is written", func() bool { return s.Received(t) >= written })
+}
+
 // CopyCluster copies the files of a server that runs, with its password, as some sets of
 // binaries have no pg_basebackup. A server on the copy recovers from the changes since then.
 func CopyCluster(t testing.TB, url, into string) {
@@ -177,20 +190,22 @@ func (s *Server) SetSynchronous(t testing.TB, names string) {
 	}
 }
 
-// CancelWaits cancels the waits of commits for a synchronous standby, and reports whether there
-// were any.
+// CancelWaits cancels the waits of commits for a synchronous standby, each once, and reports
+// whether there were any. A second request could cancel a later statement of the session.
 func (s *Server) CancelWaits(t testing.TB) bool {
 	t.Helper()
 	conn := s.connect(t)
 	defer conn.Close(context.Background())
-	var waits int
-	err := conn.QueryRow(t.Context(), `
-		with waiting as materialized (select pid from pg_stat_activity where wait_event = 'SyncRep')
-		select count(*) filter (where pg_cancel_backend(pid)) from waiting`).Scan(&waits)
+	rows, _ := conn.Query(t.Context(), `
+		with waiting as materialized (
+			select pid, backend_xid::text as xid from pg_stat_activity where wait_event = 'SyncRep' and backend_xid::text <> all ($1))
+		select xid from waiting where pg_cancel_backend(pid)`, append([]string{}, s.cancelled...))
+	waits, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
 	}
-	return waits > 0
+	s.cancelled = append(s.cancelled, waits...)
+	return len(waits) > 0
 }
 
 // AwaitWait waits until a commit waits for a synchronous standby.

@@ -38,6 +38,20 @@ const otherSystems = `
 		attempt smallint not null default 0, max_attempts smallint not null default 25, priority smallint not null default 1,
 		args jsonb not null, kind text not null, queue text not null default 'default', tags varchar(255)[] not null default '{}',
 		scheduled_at timestamptz not null default now());
+	create schema pgboss;
+	create table pgboss.job (id uuid not null default gen_random_uuid(), name text not null, priority int not null default 0, data jsonb,
+		state text not null default 'created', retry_limit int not null default 2, retry_count int not null default 0,
+		retry_delay int not null default 0, singleton_key text, policy text, blocked boolean not null default false,
+		blocking boolean not null default false, start_after timestamptz not null default now(), created_on timestamptz not null default now());
+	create schema graphile_worker;
+	create table graphile_worker._private_jobs (id bigint generated always as identity primary key, task_id int, payload json not null default '{}',
+		priority smallint not null default 0, run_at timestamptz not null default now(), attempts smallint not null default 0,
+		max_attempts smallint not null default 25, key text unique, locked_at timestamptz);
+	create view graphile_worker.jobs as
+		select id, null::text queue_name, 'mail'::text task_identifier, attempts, max_attempts, locked_at from graphile_worker._private_jobs;
+	create function graphile_worker.complete_jobs(job_ids bigint[]) returns setof graphile_worker._private_jobs language sql as $$
+		delete from graphile_worker._private_jobs where id = any (job_ids) and locked_at is null returning *
+	$$;
 	select posthorn.define_namespace('demo');`
 
 // anImport is a database with the tables of other systems, and a statement of a page that

@@ -83,12 +83,20 @@ declare
   wanted int := (posthorn.group_named(group_handlers.namespace, group_handlers.group_name)).id;
 begin
   return query
-    select h.node_id, h.handler, h.patterns, posthorn.names_of(wanted, h.handler)
-    from posthorn.node_handlers h
-    join posthorn.nodes n on n.node_id = h.node_id
-    where h.group_id = wanted
-      and posthorn.is_alive(n.last_heartbeat)
-    order by h.node_id, h.handler;
+    with alive as materialized (
+      select h.node_id, h.handler, h.patterns
+      from posthorn.node_handlers h
+      join posthorn.nodes n on n.node_id = h.node_id
+      where h.group_id = wanted
+        and posthorn.is_alive(n.last_heartbeat)
+    ), named as materialized ( -- each name is looked up once, however many nodes have the handler: each node asks once a second
+      select d.handler, posthorn.names_of(wanted, d.handler) as all_names
+      from (select distinct b.handler from alive b) d
+    )
+    select a.node_id, a.handler, a.patterns, x.all_names
+    from alive a
+    join named x on x.handler = a.handler
+    order by a.node_id, a.handler;
 end $$;
 comment on function posthorn.group_handlers(text, text) is
   'consumer: The handlers that the live nodes of a group have. names are all names of a handler, the present one first.';

@@ -121,6 +121,16 @@ func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
 	return rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.job_history($1::bigint, $2::text)", id, a.namespace)
 }
 
+// RecentJobLog returns the newest entries of the log of a job, in order, up to most. More
+// tells whether there are older ones.
+func (a *Admin) RecentJobLog(ctx context.Context, id int64, most int) (log []JobEntry, more bool, err error) {
+	log, err = rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.recent_job_history($1::bigint, $2::int, $3::text)", id, most+1, a.namespace)
+	if len(log) > most {
+		return log[1:], true, err
+	}
+	return log, false, err
+}
+
 // JobStep is the result of a step of a job, a sleep of the job, or its wait for an event.
 type JobStep struct {
 	Name    string          `json:"name"`

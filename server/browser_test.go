@@ -91,6 +91,7 @@ var walks = map[string]func(p *person){
 	"tokens":                   walkTokens,
 	"audit log":                walkAudit,
 	"the choice of namespaces": walkNamespaces,
+	"where a job spent time":   walkTimeline,
 }
 
 // browser is a Chromium. Its tabs serve one test after another, since a window takes two seconds

@@ -104,10 +104,12 @@ func TestJobPageShowsTextOfOthers(t *testing.T) {
 	b := s.visit(t)
 	s.exec(t, `select posthorn.enqueue('default', '<script>alert(1)</script>', json_build_object('a', $1::text), tags => array['<b>x</b>'], max_retries => 0)`, evil)
 	s.exec(t, `select posthorn.claim_jobs('default', '<b>w</b>', array['<b>x</b>'])`)
+	s.exec(t, `select posthorn.save_step(1, '<b>w</b>', $1, '1')`, "<script>alert(1)</script>\u202e")
 	s.exec(t, `select posthorn.fail_job(1, '<b>w</b>', $1)`, evil+strings.Repeat("x", 1<<20))
 	b.get("/ui/default/jobs").wantPage(t, 200, "FAILED").wantHarmless(t).wantNone(t, "<b>")
 	page := b.get("/ui/default/job?id=1").wantPage(t, 200, "It has failed for good.").wantHarmless(t)
 	page.wantNone(t, "<b>x", "<b>w")
+	page.wantPage(t, 200, `<title>step &lt;script&gt;alert(1)&lt;/script&gt;\u202e of attempt 1`, "<title>attempt 1 on &lt;b&gt;w&lt;/b&gt;: failed: &lt;script&gt;")
 	if len(page.body) > 200_000 {
 		t.Errorf("the page has %d bytes", len(page.body))
 	}

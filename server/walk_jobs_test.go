@@ -1,6 +1,8 @@
 package server
 
 import (
+	"time"
+
 	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
@@ -157,6 +159,17 @@ func walkFailedJob(p *person) {
 	p.click("Retry")
 	p.sees("PENDING")
 	p.recorded("reset-job 1 1")
+}
+
+// A person sees where the time of a job went, reads it in words, and follows the link to the event that a wait ended with.
+func walkTimeline(p *person) {
+	p.flow(p.T, time.Now().UTC().Truncate(time.Second))
+	p.visit("/ui/default/job?id=1")
+	p.inSight("It was completed", "Timeline")
+	p.unfold("The timeline in words")
+	p.sees("attempt 1 on w1: failed: connection refused, 5 s", "sleep cool down, 60 min", "attempt 4 on w4: completed")
+	p.clickIn("wait paid for payment.settled of o-17", "event 1")
+	p.sees("Event 1: payment.settled")
 }
 
 // The jobs of a tag are limited, paused and resumed.

@@ -202,6 +202,7 @@ var everyday = []calls{
 		"select count(*) from posthorn.get_job($failed)",
 		"select count(*) from posthorn.get_jobs('default', array[$pending, $running, $failed]::bigint[])",
 		"select count(*) from posthorn.job_history($failed)",
+		"select count(*) from posthorn.recent_job_history($failed)",
 		"select count(*) from posthorn.browse_jobs('default', max_jobs => 10)",
 		"select count(*) from posthorn.list_jobs('default', max_jobs => 10)",
 		"select count(*) from posthorn.list_jobs('default', 'FAILED', max_jobs => 10)",

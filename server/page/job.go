@@ -25,31 +25,42 @@ func (p *Pages) job() {
 	p.action(Action{Path: "job/enqueue", Scope: "jobs:create", Do: enqueueJob})
 }
 
+// jobPage is a job as its template shows it.
+type jobPage struct {
+	Job      admin.JobStatus
+	Standing string
+	Steps    []admin.JobStep
+	Waits    []admin.JobWait
+	After    bool // other jobs wait for it
+	Log      []admin.JobEntry
+	MoreLog  bool // older entries
+	Timeline timeline
+}
+
+// mostEntries bounds the history of a job that is shown.
+const mostEntries = 500
+
 func showJob(ctx context.Context, r *Request) (*View, error) {
 	id, err := r.Number("id")
 	if err != nil {
 		return nil, err
 	}
-	job, err := r.Admin.Job(ctx, id)
-	if err != nil {
-		return nil, err
+	page, now := jobPage{}, time.Time{}
+	for _, look := range []func() error{
+		func() error { page.Job, err = r.Admin.Job(ctx, id); return err },
+		func() error { page.Steps, err = r.Admin.JobSteps(ctx, id); return err },
+		func() error { page.Waits, err = r.Admin.JobWaits(ctx, id, mostWaits); return err },
+		func() error { page.Log, page.MoreLog, err = r.Admin.RecentJobLog(ctx, id, mostEntries); return err },
+		func() error { now, err = r.Admin.Now(ctx); return err },
+	} {
+		if err := look(); err != nil {
+			return nil, err
+		}
 	}
-	steps, err := r.Admin.JobSteps(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	waits, err := r.Admin.JobWaits(ctx, id, mostWaits)
-	if err != nil {
-		return nil, err
-	}
-	log, err := r.Admin.JobLog(ctx, id)
-	return &View{Title: fmt.Sprintf("Job %d", id), Data: struct {
-		Job   admin.JobStatus
-		Steps []admin.JobStep
-		Waits []admin.JobWait
-		After bool // other jobs wait for it
-		Log   []admin.JobEntry
-	}{job, steps, waits, slices.ContainsFunc(waits, func(w admin.JobWait) bool { return w.Side == "after" }), log}}, err
+	page.Standing = standing(page.Job)
+	page.After = slices.ContainsFunc(page.Waits, func(w admin.JobWait) bool { return w.Side == "after" })
+	page.Timeline = timelineOf(page.Job, page.Steps, history{page.Log, page.MoreLog}, now)
+	return &View{Title: fmt.Sprintf("Job %d", id), Data: page}, nil
 }
 
 // mostWaits bounds the jobs that are shown on each side of a job.

@@ -229,6 +229,31 @@ begin
 end $$;
 comment on function posthorn.job_history(bigint, text) is 'consumer: The log entries of a job, in order.';
 
+-- A job may sleep and wake for years. All but its last attempt are rows of job_log_entries.
+create or replace function posthorn.recent_job_history(job bigint, max_entries int default 1000, namespace text default null)
+returns setof posthorn.job_log language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  first_id bigint;
+begin
+  perform posthorn.job_status(recent_job_history.job, recent_job_history.namespace);
+  if (recent_job_history.max_entries between 1 and 10000) is not true then
+    raise exception 'max_entries must be 1 to 10000' using errcode = 'PH004';
+  end if;
+  first_id := (
+    select min(x.id) from (
+      select e.id from posthorn.job_log_entries e
+      where e.event_id = recent_job_history.job order by e.event_id desc, e.id desc limit recent_job_history.max_entries) x);
+  return query
+    select y.* from (
+      select l.* from posthorn.job_log l
+      where l.event_id = recent_job_history.job and l.id >= coalesce(first_id, 0) order by l.id desc limit recent_job_history.max_entries) y
+    order by y.id;
+end $$;
+comment on function posthorn.recent_job_history(bigint, int, text) is 'consumer: The newest log entries of a job, in order.';
+
 -- How many jobs of a limited tag run, have started in the last period, and wait. The jobs that wait for a tag are those that
 -- are parked under it and those in ready_jobs: claims leave most of them there. While the tag has room, a few of those are
 -- about to be taken; they count all the same, since a tag that jobs use has room and has none in turns.

@@ -7,6 +7,7 @@ func All() []Any {
 		ListGroups, GetGroup, DefineGroup, PauseGroup, ResumeGroup, PreviewSeekGroup, SeekGroup, DeleteGroup,
 		ListSubscriptions, PutSubscription, DeleteSubscription,
 		ListNodes, RemoveNode,
+		ListBusyWorkers,
 		ListProjections, GetProjection, RebuildProjection, AbandonReplacement,
 		ListRelays, GetRelay,
 		ListImports, GetImport, DeleteImport,

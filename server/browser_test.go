@@ -92,6 +92,7 @@ var walks = map[string]func(p *person){
 	"audit log":                walkAudit,
 	"the choice of namespaces": walkNamespaces,
 	"where a job spent time":   walkTimeline,
+	"busy":                     walkBusy,
 }
 
 // browser is a Chromium. Its tabs serve one test after another, since a window takes two seconds

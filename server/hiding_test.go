@@ -185,6 +185,8 @@ func (s *hushed) hushFailures(t *testing.T) {
 			select g.namespace_id, g.id, $2, e.id, e.stream_id, e.type, '{}', e.payload, e.metadata, e.created_at, 1, 'xq7error', 'xq7open', posthorn.now()
 			from posthorn.groups g, posthorn.events e where g.name = $1 and e.type = 'order.placed'`, group, subscription)
 	}
+	s.exec(t, `insert into posthorn.leases (group_id, namespace_id, node, until, ids)
+		select g.id, g.namespace_id, 'xq7worker', posthorn.now() + interval '1 day', '{1}' from posthorn.groups g where g.name = 'xq7group'`)
 	s.event = s.number(t, `select min(id) from posthorn.events where type = 'xq7type'`)
 	s.message = s.number(t, `select max(id) from posthorn.events where type = 'posthorn.webhook.test'`)
 	s.delayed = s.number(t, `select min(id) from posthorn.delayed`)

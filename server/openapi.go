@@ -55,6 +55,7 @@ var documentTags = []*huma.Tag{
 	{Name: "archives", Description: "Keep the log in object storage."},
 	{Name: "streams", Description: "Named parts of the log, and their policies."},
 	{Name: "nodes", Description: "Processes that are registered."},
+	{Name: "busy workers", Description: "Jobs and leases that workers have."},
 	{Name: "tokens", Description: "Keys to this API, each with rights of its own."},
 	{Name: "namespaces", Description: "Separate logs in one database, such as one for each tenant."},
 	{Name: "server", Description: "Health and metrics of this server."},

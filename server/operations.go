@@ -34,6 +34,7 @@ func (s *Server) operations() {
 
 	serveAll(s, op.ListNodes)
 	serveOne(s, op.RemoveNode)
+	serveAll(s, op.ListBusyWorkers)
 
 	serveAll(s, op.ListProjections)
 	serveOne(s, op.GetProjection)

@@ -6,9 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // scripts/screenshots sets it.
@@ -53,21 +56,78 @@ func TestScreenshots(t *testing.T) {
 		}
 		s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", lease.Lease), map[string]any{"attempt": lease.Attempt, "failures": failures}).want(t, 204)
 	}
+	s.tenSteps(t)
 	tab := openTab(t, startChromium(t), 1120)
-	for name, path := range map[string]string{"overview": "/", "event": "/ui/default/event?id=9", "dead-letters": "/ui/default/dead-letters"} {
+	for _, p := range pictures {
 		for suffix, width := range map[string]int64{"": 1120, "-phone": 390} {
-			var picture []byte
-			err := chromedp.Run(tab.ctx,
-				chromedp.EmulateViewport(width, 760),
-				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}),
-				chromedp.Navigate(s.url+path), chromedp.WaitVisible("h1"), chromedp.CaptureScreenshot(&picture),
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(*screenshots, name+suffix+".png"), picture, 0o644); err != nil {
-				t.Fatal(err)
+			takePicture(t, tab, s.url+p.path, width, p.height, "light", filepath.Join(*screenshots, p.name+suffix+".png"))
+			if p.dark {
+				takePicture(t, tab, s.url+p.path, width, p.height, "dark", filepath.Join(*screenshots, p.name+suffix+"-dark.png"))
 			}
 		}
 	}
+}
+
+// pictures are the pages of which there are pictures.
+var pictures = []struct {
+	name, path string
+	height     int64
+	dark       bool // too
+}{
+	{"overview", "/", 760, false}, {"event", "/ui/default/event?id=9", 760, false}, {"dead-letters", "/ui/default/dead-letters", 760, false},
+	{"job", "/ui/default/job?id=41", 1240, true}, {"busy", "/ui/default/busy", 760, true},
+}
+
+// takePicture writes a picture of a page.
+func takePicture(t *testing.T, tab *tab, url string, width, height int64, scheme, file string) {
+	t.Helper()
+	var picture []byte
+	err := chromedp.Run(tab.ctx,
+		chromedp.EmulateViewport(width, height),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+		chromedp.Navigate(url), chromedp.WaitVisible("h1"), chromedp.CaptureScreenshot(&picture),
+	)
+	if err == nil {
+		err = os.WriteFile(file, picture, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tenSteps enqueues a job whose flow has ten steps, among them a sleep and a wait, and lets workers take some other things.
+func (s *served) tenSteps(t *testing.T) {
+	t.Helper()
+	began := time.Now().Add(-time.Hour)
+	after := func(seconds int, statements ...string) {
+		t.Helper()
+		s.at(t, began.Add(time.Duration(seconds)*time.Second), statements...)
+	}
+	take := func(worker string) string {
+		return "select posthorn.claim_jobs('default', '" + worker + "', '{shipping}', lease_for => '1 hour')"
+	}
+	step := func(worker, name, result string) string {
+		return "select posthorn.save_step(41, '" + worker + "', '" + name + "', '" + result + "')"
+	}
+	const due = "select posthorn.promote_jobs()"
+	const await = "select posthorn.await_event(41, '%s', 'label', 'label.printed', 'order-1007', '1 day')"
+	after(0, `select posthorn.enqueue('default', 'Ship order 1007', '{"order": 1007}', tags => '{shipping}')`)
+	after(40, take("web-7f3a"))
+	after(90, step("web-7f3a", "reserve", `{"shelf": "B4"}`))
+	after(120, "select posthorn.fail_job(41, 'web-7f3a', 'charge: 503 Service Unavailable from bank.example', retry_in => '5 minutes')")
+	after(440, due, take("web-2c91"))
+	after(470, step("web-2c91", "charge", `{"receipt": 77}`))
+	after(500, step("web-2c91", "invoice", `{"number": "2026-1007"}`))
+	after(505, "select posthorn.sleep_job(41, 'web-2c91', 'time to cancel', '15 minutes')")
+	after(1420, due, take("web-7f3a"))
+	after(1480, step("web-7f3a", "pick", `{"parcels": 2}`), fmt.Sprintf(await, "web-7f3a"))
+	after(2700, `select posthorn.publish('default', 'label.printed', '{}', stream => 'labels', key => 'order-1007')`,
+		"update posthorn.await_places set at = at - interval '1 minute'", "select posthorn.wake_jobs()")
+	after(2710, take("web-2c91"), fmt.Sprintf(await, "web-2c91"))
+	for i, name := range []string{"pack", "weigh", "hand over", "notify"} {
+		after(2800+200*i, step("web-2c91", name, "1"))
+	}
+	after(3000, "select posthorn.claim('default', 'mail', 'mailer-1', lease_for => '1 hour')")
+	posthorntest.SetClock(t, s.ph, time.Now())
+	s.exec(t, "select posthorn.heartbeat_job(41, 'web-2c91'), posthorn.claim_jobs('default', 'web-7f3a', '{mail}', 4)")
 }

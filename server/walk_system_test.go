@@ -70,6 +70,25 @@ func walkNodes(p *person) {
 	p.recorded("remove-node node-1 1")
 }
 
+// A person sees which worker has had its job for longest, and goes to the job and to the group of a lease.
+func walkBusy(p *person) {
+	p.visit("/")
+	p.goTo("Busy")
+	p.sees("No worker has a job or a lease.")
+	p.exec(p.T, `select posthorn.define_group('default', 'billing', '{"start": "beginning"}'), posthorn.publish('default', 'order.placed')`)
+	p.exec(p.T, `select posthorn.enqueue('default', 'send mail', tags => '{mail}')`)
+	p.exec(p.T, `select posthorn.claim_jobs('default', 'mailer-1', '{mail}')`)
+	posthorntest.Advance(p.T, p.ph, time.Minute)
+	p.exec(p.T, `select posthorn.claim('default', 'billing', 'api-1', lease_for => '1 day')`)
+	p.goTo("Busy")
+	p.seesIn("mailer-1", "send mail", "stalled", "mail")
+	p.clickIn("mailer-1", "job 1 send mail")
+	p.sees("Job 1 · send mail", "running")
+	p.goTo("Busy")
+	p.clickIn("api-1", "lease 1 of billing")
+	p.sees("Group billing")
+}
+
 // A relay is paused and resumed. Imports and archives show their state.
 func walkRelays(p *person) {
 	p.exec(p.T, `select posthorn.publish('default', 'order.placed', stream => 'orders') from generate_series(1, 3)`)

@@ -19,6 +19,7 @@ removed after 10 minutes.`,
 	},
 		list(a, op.ListNodes, nodesHelp, nodeColumns),
 		change(a, op.RemoveNode),
+		list(a, op.ListBusyWorkers, busyHelp, busyColumns),
 	)
 }
 
@@ -37,3 +38,14 @@ func handlerNames(handlers []admin.NodeHandler) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+const busyHelp = `NAME is the title of a job, or the group of a lease. FOR is the time since the
+worker took it, and UNTIL is when others may take it.`
+
+var busyColumns = columns[admin.BusyWorker]{"worker|kind|id|name|for|until|attempt|stalled|tags", func(b admin.BusyWorker) []any {
+	stalled := ""
+	if b.Stalled {
+		stalled = "stalled"
+	}
+	return []any{b.Worker, b.Kind, b.ID, b.Name, roughSeconds(b.Seconds), b.Until, b.Attempt, stalled, strings.Join(b.Tags, ",")}
+}}

@@ -353,6 +353,7 @@ var everyday = []calls{
 	// thousand events.
 	{reads: 8 * plenty, statements: []string{
 		"select posthorn.has_unread('default', 'plain')",
+		"select count(*) from posthorn.busy_workers('default')",
 		"select posthorn.redeliver_webhook('default', 'quick', array[$event])",
 		"select posthorn.cancel_delayed('default', posthorn.publish('default', 'e', deliver_at => now() + interval '1 hour'))",
 		"select posthorn.set_group_cursor('reader', next_cursor) from posthorn.read_next_events('reader', chunk_size => 1)",

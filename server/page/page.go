@@ -98,6 +98,7 @@ func New(c Config) *Pages {
 	p.jobs()
 	p.schedules()
 	p.nodes()
+	p.busy()
 	p.streams()
 	p.relays()
 	p.failovers()

@@ -129,6 +129,7 @@ var navigation = []navigationEntry{
 	{Path: "relays", Name: "Relays"},
 	{Path: "projections", Name: "Projections"},
 	{Path: "webhooks", Name: "Webhooks"},
+	{Path: "busy", Name: "Busy"},
 	{Path: "nodes", Name: "Nodes"},
 	{Path: "namespaces", Name: "Namespaces"},
 	{Path: "tokens", Name: "Tokens"},

@@ -1,0 +1,26 @@
+package admin
+
+import (
+	"context"
+	"time"
+)
+
+// BusyWorker is a job that a worker runs, or a lease that a worker has.
+type BusyWorker struct {
+	Worker  string    `json:"worker_id"`
+	Kind    string    `json:"kind"` // job or lease
+	ID      int64     `json:"id"`   // of the job or the lease
+	Name    string    `json:"name"` // the title of the job, or the group of the lease
+	Tags    []string  `json:"tags,omitempty"`
+	Attempt int       `json:"attempt"`
+	Since   time.Time `json:"since"`   // when the worker took it
+	Seconds float64   `json:"seconds"` // that have passed since then
+	Until   time.Time `json:"until"`   // when others may take it, unless its worker sends a sign before
+	Stalled bool      `json:"stalled"` // the worker of the job has sent no sign for 30 seconds, or the lease is past its deadline
+}
+
+// BusyWorkers returns the jobs and leases that workers have, those first that have lasted
+// longest: up to most of them.
+func (a *Admin) BusyWorkers(ctx context.Context, most int) ([]BusyWorker, error) {
+	return rows[BusyWorker](ctx, a.db, "list busy workers", "select * from posthorn.busy_workers($1::text, $2::int, $3::text[])", a.namespace, most, list(a.hidden))
+}

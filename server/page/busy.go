@@ -1,0 +1,25 @@
+package page
+
+import (
+	"context"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+func (p *Pages) busy() {
+	p.screen(Screen{Path: "busy", Live: true, Show: showBusy})
+}
+
+// mostBusy bounds the jobs and leases that are shown.
+const mostBusy = 100
+
+// busyPage has the jobs and leases that workers have.
+type busyPage struct {
+	Work []admin.BusyWorker
+	More bool // jobs or leases that were taken later
+}
+
+func showBusy(ctx context.Context, r *Request) (*View, error) {
+	work, err := r.Admin.BusyWorkers(ctx, mostBusy+1)
+	return &View{Title: "Busy", Data: busyPage{work[:min(len(work), mostBusy)], len(work) > mostBusy}}, err
+}

@@ -74,8 +74,11 @@ var pictures = []struct {
 	height     int64
 	dark       bool // too
 }{
-	{"overview", "/", 760, false}, {"event", "/ui/default/event?id=9", 760, false}, {"dead-letters", "/ui/default/dead-letters", 760, false},
-	{"job", "/ui/default/job?id=41", 1240, true}, {"busy", "/ui/default/busy", 760, true},
+	{"overview", "/", 760, false},
+	{"event", "/ui/default/event?id=9", 760, false},
+	{"dead-letters", "/ui/default/dead-letters", 760, false},
+	{"job", "/ui/default/job?id=41", 1240, true},
+	{"busy", "/ui/default/busy", 760, true},
 }
 
 // takePicture writes a picture of a page.

@@ -111,9 +111,12 @@ func TestTimelineTellsEachPart(t *testing.T) {
 				{Name: "third", Attempt: 3, SavedAt: second(97), WakesAt: second(900), EventType: "paid", Result: []byte("null")},
 			},
 			log: []admin.JobEntry{
-				picked(0, 1), {Action: "SNOOZED", Attempt: 1, Reason: "waits for paid: first", NextRetryAt: second(90), CreatedAt: second(1)},
-				picked(92, 2), {Action: "SNOOZED", Attempt: 2, Reason: "waits for paid: second", NextRetryAt: second(900), CreatedAt: second(93)},
-				picked(96, 3), {Action: "SNOOZED", Attempt: 3, Reason: "waits for paid: third", NextRetryAt: second(900), CreatedAt: second(97)},
+				picked(0, 1),
+				{Action: "SNOOZED", Attempt: 1, Reason: "waits for paid: first", NextRetryAt: second(90), CreatedAt: second(1)},
+				picked(92, 2),
+				{Action: "SNOOZED", Attempt: 2, Reason: "waits for paid: second", NextRetryAt: second(900), CreatedAt: second(93)},
+				picked(96, 3),
+				{Action: "SNOOZED", Attempt: 3, Reason: "waits for paid: third", NextRetryAt: second(900), CreatedAt: second(97)},
 			},
 			want: []string{
 				"0-0 moment: enqueued", "0-1 run: attempt 1 on w: waits for paid: first, 1 s", "1-90 rest: wait first for paid, which did not come in time, 89 s",
@@ -126,9 +129,13 @@ func TestTimelineTellsEachPart(t *testing.T) {
 			job:   admin.JobStatus{State: "completed", FinishedAt: second(51)},
 			steps: []admin.JobStep{{Name: "paid", Attempt: 1, SavedAt: second(1), WakesAt: second(900), EventType: "paid", Result: []byte(`{"event_id": 42}`)}},
 			log: []admin.JobEntry{
-				picked(0, 1), {ID: 2, Action: "SNOOZED", Attempt: 1, Reason: "waits for paid: paid", NextRetryAt: second(900), CreatedAt: second(1)}, {Action: "RESET", CreatedAt: second(10)},
-				picked(10, 2), {ID: 5, Action: "SNOOZED", Attempt: 2, Reason: "waits for paid: paid", NextRetryAt: second(900), CreatedAt: second(11)},
-				picked(50, 3), {Action: "COMPLETED", Attempt: 3, CreatedAt: second(51)},
+				picked(0, 1),
+				{ID: 2, Action: "SNOOZED", Attempt: 1, Reason: "waits for paid: paid", NextRetryAt: second(900), CreatedAt: second(1)},
+				{Action: "RESET", CreatedAt: second(10)},
+				picked(10, 2),
+				{ID: 5, Action: "SNOOZED", Attempt: 2, Reason: "waits for paid: paid", NextRetryAt: second(900), CreatedAt: second(11)},
+				picked(50, 3),
+				{Action: "COMPLETED", Attempt: 3, CreatedAt: second(51)},
 			},
 			want: []string{
 				"0-0 moment: enqueued", "0-1 run: attempt 1 on w: waits for paid: paid, 1 s", "1-10 rest: wait paid for paid, 9 s", "10-10 moment: reset",

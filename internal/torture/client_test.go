@@ -42,11 +42,19 @@ func (c *client) connected(ctx context.Context) bool {
 
 // connect uses Posthorn's timeouts, so it fails if the database does not answer.
 func (c *client) connect(ctx context.Context) (*pgx.Conn, error) {
-	config, err := pgx.ParseConfig(c.database.clients)
+	config, err := pgx.ParseConfig(c.address())
 	if err != nil {
 		return nil, err
 	}
 	return pg.Connect(ctx, config, slog.New(slog.DiscardHandler))
+}
+
+// address is a URL of the database: one of several if clients may try its servers in any order.
+func (c *client) address() string {
+	if orders := c.database.orders; len(orders) > 0 {
+		return orders[c.rng.IntN(len(orders))]
+	}
+	return c.database.clients
 }
 
 // forget closes the connection in any state, as the death of a process does.

@@ -19,6 +19,8 @@ type database struct {
 	proxy   *testpg.Proxy
 	clients string // URL for clients, which try the proxy first
 	server  *testpg.Server
+
+	orders []string // URLs with the servers in several orders, of which clients take any
 }
 
 func startDatabase(r *run) *database {

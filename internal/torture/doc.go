@@ -22,8 +22,8 @@
 //	stuck         a job that did not end
 //	id of two events  an id that meant another event for somebody, before a failover
 //	              that lost events
-//	lost and not listed  in Redis or handled by the import, lost by the log, and not
-//	              in the list of lost events
+//	lost and not listed  in a broker or the archive, or handled by the import, lost by
+//	              the log, and not in the list of lost events
 //	listed and not lost  in that list for no reason
 //
 // A short run, as in go test, has ten faults. Between two faults the publishers

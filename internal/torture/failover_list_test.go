@@ -27,43 +27,55 @@ func (f *failoverPart) listed(what string, began time.Time) {
 		}
 		defer conn.Close(context.Background())
 		err = conn.QueryRow(f.ctx, `
-			select exists (select from posthorn.list_failovers('default') f where f.timeline = posthorn.timeline() and f.looked <> '{}')`).Scan(&whole)
+			select exists (select from posthorn.list_failovers('default') f where f.timeline = posthorn.timeline() and f.looked <> '{}' and f.not_looked = '{}')`).Scan(&whole)
 		return err == nil && whole // the run ends sessions
 	})
 }
 
-// checkList compares the list that Posthorn prints with the events that Redis and the
-// importing database have and the log has not.
+// checkList compares the list that Posthorn prints with the events that the brokers, the archive and
+// the importing database have and the log has not.
 func (f *failoverPart) checkList(c *checker) (counts string) {
 	c.kinds = append(c.kinds, unlisted, falseAlarm)
+	list := f.lostEvents(c)
 	gone := map[int64]int64{} // uid by id
-	for _, e := range f.entries {
+	for _, place := range f.sources {
+		found := 0
+		for id, uid := range f.goneFrom(place) {
+			if gone[id] = uid; list[id] == uid {
+				found++
+			} else {
+				c.report(unlisted, "%s has event %d (message %d), and the log has not; the list has message %d", place, id, uid, list[id])
+			}
+		}
+		counts += fmt.Sprintf("; lost events of %s that are listed %d of %d", place, found, len(f.goneFrom(place)))
+	}
+	for id, uid := range list {
+		if _, ok := gone[id]; !ok {
+			c.report(falseAlarm, "the list has event %d (message %d), which neither a broker nor the archive has, or the log has", id, uid)
+		}
+	}
+	for _, place := range f.places {
+		if place.name != imported {
+			continue
+		}
+		for id := range f.goneFrom(place) {
+			if _, ok := list[id]; !ok {
+				c.report(unlisted, "the importing database has handled event %d, and the log has not", id)
+			}
+		}
+	}
+	return counts
+}
+
+// goneFrom returns the messages of the events that a place has and the log has not, by their ids.
+func (f *failoverPart) goneFrom(place *place) map[int64]int64 {
+	gone := map[int64]int64{}
+	for _, e := range place.entries {
 		if _, ok := f.log[e.id]; !ok {
 			gone[e.id] = e.uid
 		}
 	}
-	list := f.lostEvents(c)
-	for id, uid := range gone {
-		if list[id] != uid {
-			c.report(unlisted, "Redis has event %d (message %d), and the log has not; the list has message %d", id, uid, list[id])
-		}
-	}
-	for id, uid := range list {
-		if _, ok := gone[id]; !ok {
-			c.report(falseAlarm, "the list has event %d (message %d), which Redis has not or the log has", id, uid)
-		}
-	}
-	effects, err := f.readEffects(f.t.Context())
-	if err != nil {
-		f.t.Error(err)
-	}
-	for _, id := range effects {
-		_, kept := f.log[id]
-		if _, ok := list[id]; !kept && !ok {
-			c.report(unlisted, "the importing database has handled event %d, and the log has not", id)
-		}
-	}
-	return fmt.Sprintf("; lost events of Redis that are listed %d of %d", len(list)-len(c.violations[falseAlarm]), len(gone))
+	return gone
 }
 
 // lostEvents returns the messages of the lost events that Posthorn lists, by their ids.
@@ -81,7 +93,7 @@ func (f *failoverPart) lostEvents(c *checker) map[int64]int64 {
 	list := map[int64]int64{}
 	for _, failover := range failovers {
 		if len(failover.NotLooked)+len(failover.Errors) > 0 {
-			c.report(unlisted, "relays have not compared all after failover %d: %q, %q", failover.ID, failover.NotLooked, failover.Errors)
+			c.report(unlisted, "relays or the archive have not compared all after failover %d: %q, %q", failover.ID, failover.NotLooked, failover.Errors)
 		}
 		events, err := ph.Admin().LostEvents(ctx, failover.ID, math.MaxInt32)
 		if err != nil {

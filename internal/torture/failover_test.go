@@ -2,42 +2,55 @@ package torture
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testredis"
-	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // failoverPart is the log part on a primary with two standbys. At each fault the primary
-// dies, and a standby takes over. Two processes of a relay, an import in a database elsewhere, and a
-// reader that keeps its cursor see the log besides the groups.
+// dies, and a standby takes over. Two processes of relays to Redis and NATS, an import in a database
+// elsewhere, an archive, a webhook, and a reader that keeps its cursor see the log besides the groups.
+// Some publishers use HTTP. See startPlaces.
+//
+// A run of this part alone has more: the first events after a promotion are published before any other
+// client connects, and a primary that has hung comes back as the old primary, with an address that clients try.
 //
 // Commits wait for a standby. In a lossy part they do not, and the standby that takes over
 // has not received the last ones. Events that it lacks are lost; those that it has are held to the
-// same promises, and no id means two events. The list of lost events has all that Redis has, and
-// no other.
+// same promises, and no id means two events. The list of lost events has all that the brokers and the
+// archive have, and no other.
 type failoverPart struct {
 	*logPart
 	servers   []*testpg.Server // the primary first
 	redis     *testredis.Server
 	consumers string // URL of the importing database
+	api       *api   // nil without a server
+	started   int    // publishers
 	processes []*process
 	places    []*place
+	sources   []*place        // those in which Posthorn looks for lost events
 	log       map[int64]event // at the end, of the namespace of the relay and the reader
 	streams   map[string]bool // with events in it
-	entries   []handed        // of Redis, as they were read last
 	read      []handed        // by the reader
+	received  []handed        // by the receiver of the webhook
 	recovered map[string][]time.Duration
+	losses    []loss // one of each failover of a lossy part
 }
+
+// loss is the time in which a failover loses what is acknowledged: from when the standby that takes
+// over has received all before, until clients use it.
+type loss struct{ from, to moment }
 
 func lossyFailover(r *run) part {
 	r.record.forgets = true
@@ -56,41 +69,29 @@ func (f *failoverPart) start() {
 	for _, name := range serverNames[1:] {
 		f.servers = append(f.servers, f.servers[0].Standby(f.t, name))
 	}
-	f.database.clients = f.addresses()
+	for i := range f.servers {
+		f.database.orders = append(f.database.orders, f.addresses(slices.Concat(f.servers[i:], f.servers[:i])))
+	}
+	f.database.clients = f.database.orders[0]
 	if !f.record.forgets {
 		for _, s := range f.servers {
 			s.SetSynchronous(f.t, "ANY 1 (*)")
 		}
 	}
-	f.redis = testredis.Start(f.t)
-	f.consumers = posthorntest.EmptyDatabase(f.t)
-	f.database.migrate(f.consumers)
-	f.database.exec(f.consumers, "create table effects (reader text, event bigint)")
-	for _, role := range []string{"relay", "relay", "redis reader"} {
-		s := setup{Role: role, Database: f.database.clients, Redis: f.redis.URL()}
-		if role == "redis reader" {
-			s.Database = f.consumers
-		}
-		f.processes = append(f.processes, f.startProcess(s, f.hear))
-	}
-	f.places = []*place{
-		{name: "Redis", ordered: true, read: f.readRedis},
-		{name: "effects of the import", once: true, read: f.readEffects},
-		{name: "reader", read: f.readReader},
-	}
+	f.startPlaces()
 	f.logPart.start()
 	f.clients.Go(f.follow)
 }
 
-// addresses is the URL with the addresses of all servers, of which clients choose the
-// primary.
-func (f *failoverPart) addresses() string {
+// addresses is the URL with the addresses of all servers, in their order, of which clients choose
+// the primary.
+func (f *failoverPart) addresses(servers []*testpg.Server) string {
 	u, err := url.Parse(f.database.url)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	var hosts []string
-	for _, s := range f.servers {
+	for _, s := range servers {
 		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", s.Port()))
 	}
 	u.Host = strings.Join(hosts, ",")
@@ -121,6 +122,9 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	if !f.record.forgets {
 		next = f.furthest()
 	}
+	if f.alone() {
+		f.publishFirst(next)
+	}
 	next.Promote(f.t)
 	f.database.server, f.database.url = next, next.URL()
 	over()
@@ -134,12 +138,49 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	f.recovers(how+", first handled", began, &f.record.done)
 	f.listed(how+", lost events listed", began)
 	_ = primary.Kill() // it may hang
+	if f.record.forgets {
+		f.losses[len(f.losses)-1].to = f.record.now()
+	}
+	if how == "hangs" && f.alone() {
+		f.comesBack(primary)
+	}
 	primary.Rejoin(f.t, next, serverNames[1])
 	if f.record.forgets { // it may have more than the new primary
 		_ = others[1].Kill()
 		others[1].Rejoin(f.t, next, serverNames[2])
 	}
 	f.servers = append([]*testpg.Server{next}, others...)
+}
+
+// publishFirst publishes on a standby as soon as it is promoted, on a connection that is older.
+func (f *failoverPart) publishFirst(standby *testpg.Server) {
+	p := f.newPublisher([]string{"default"}, logStreams)
+	conn, err := pgx.Connect(f.ctx, standby.URL())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	p.conn = conn
+	f.clients.Go(func() {
+		defer p.forget()
+		for recovers := true; recovers; {
+			if err := conn.QueryRow(f.ctx, "select pg_is_in_recovery()").Scan(&recovers); p.broken(f.ctx, err) {
+				return // another client has ended the session
+			}
+		}
+		for range 20 {
+			p.once(f.ctx)
+		}
+	})
+}
+
+// comesBack starts an old primary again, and stops it when clients have published more: none of it
+// there.
+func (f *failoverPart) comesBack(old *testpg.Server) {
+	old.Restart(f.t)
+	goal := f.record.acked.Load() + int64(f.load().short/2)
+	f.limit.Store(goal)
+	f.await("more is published beside the old primary", func() bool { return f.record.acked.Load() >= goal })
+	_ = old.Kill()
 }
 
 // standby returns the standby that takes over. In a lossy part it has stopped to receive
@@ -149,6 +190,8 @@ func (f *failoverPart) standby() *testpg.Server {
 		return f.furthest()
 	}
 	behind := f.servers[1]
+	f.losses = append(f.losses, loss{f.record.now(), math.MaxInt64})
+	behind.AwaitReceived(f.t, f.servers[0])
 	behind.Detach(f.t)
 	goal := f.record.acked.Load() + 50
 	f.limit.Store(goal + int64(f.load().short))
@@ -205,36 +248,13 @@ func (f *failoverPart) follow() {
 				f.fail(err)
 				break
 			}
-			f.saw(handed{id: e.ID, uid: uid})
+			f.saw(&f.read, handed{id: e.ID, uid: uid})
 			if rng.IntN(100) == 0 {
 				break
 			}
 		}
 		config.Cursor = r.Cursor()
 	}
-}
-
-func (f *failoverPart) saw(e handed) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.read = append(f.read, e)
-}
-
-// readReader returns the events that the reader has read. It reads one namespace.
-func (f *failoverPart) readReader(context.Context) ([]int64, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return idsOf(f.read), nil
-}
-
-func (f *failoverPart) readEffects(ctx context.Context) ([]int64, error) {
-	return readEffects(ctx, f.consumers, "redis reader")
-}
-
-func (f *failoverPart) readRedis(ctx context.Context) ([]int64, error) {
-	var err error
-	f.entries, err = readRedis(ctx, f.redis.Client, f.streams)
-	return idsOf(f.entries), err
 }
 
 func (f *failoverPart) left() ([]string, error) {
@@ -255,8 +275,10 @@ func (f *failoverPart) left() ([]string, error) {
 		}
 	}
 	for _, place := range f.places {
-		if err := place.look(f.ctx); err != nil {
-			return nil, err
+		if place.missing(f.log) > 0 {
+			if err := place.look(f.ctx); err != nil {
+				return nil, err
+			}
 		}
 		if n := place.missing(f.log); n > 0 {
 			left = append(left, fmt.Sprintf("%s lacks %d of %d events", place, n, len(f.log)))
@@ -271,6 +293,11 @@ func (f *failoverPart) check() (string, *findings) {
 	retire(f.processes)
 	var t truth
 	f.database.with(f.database.url, t.read)
+	for _, place := range f.places {
+		if err := place.look(f.t.Context()); err != nil {
+			f.t.Error(err)
+		}
+	}
 	meanings := f.checkMeanings(t.events)
 	gone := 0
 	if f.record.forgets {
@@ -281,9 +308,6 @@ func (f *failoverPart) check() (string, *findings) {
 	found.kinds = append(found.kinds, twoMeanings)
 	c := newChecker(f.record, f.log, found)
 	for _, place := range f.places {
-		if err := place.look(f.t.Context()); err != nil {
-			f.t.Error(err)
-		}
 		surplus := place.leaveOut(f.log)
 		if surplus > 0 && !f.record.forgets {
 			c.report(invented, "%s has %d events that are not in the log", place, surplus)
@@ -327,22 +351,27 @@ func (f *failoverPart) checkMeanings(events map[int64]event) *findings {
 			see(h.group.String(), e.id, e.uid)
 		}
 	}
-	for where, list := range map[string][]handed{"the reader": f.read, "Redis": f.entries} {
-		for _, e := range list {
-			see(where, e.id, e.uid)
+	for _, place := range f.places {
+		for _, e := range place.entries {
+			if e.uid != 0 {
+				see(place.name, e.id, e.uid)
+			}
 		}
 	}
 	return found
 }
 
-// leaveOut takes the losses of a failover out of the record: transactions, as if their
+// leaveOut takes the losses of failovers out of the record: transactions, as if their
 // outcome were not known, and events of handouts. It returns the number of acknowledged
 // events that are lost.
 func (f *failoverPart) leaveOut(events map[int64]event) (gone int) {
 	last := f.record.crashes[len(f.record.crashes)-1].to
 	c := newChecker(f.record, events, newFindings(invented))
+	mayBeLost := func(at moment) bool {
+		return slices.ContainsFunc(f.losses, func(l loss) bool { return l.from <= at && at <= l.to })
+	}
 	for _, tx := range f.record.transactions {
-		if tx.outcome == committed && cmp.Or(tx.prepared, tx.ack) < last && !slices.ContainsFunc(tx.messages, c.isOwn) {
+		if tx.outcome == committed && (mayBeLost(tx.prepared) || mayBeLost(tx.ack)) && !slices.ContainsFunc(tx.messages, c.isOwn) {
 			tx.outcome = inDoubt
 			gone += len(tx.messages)
 		}
@@ -402,11 +431,4 @@ func (p *place) leaveOut(events map[int64]event) int {
 	})
 	p.distinct -= len(surplus)
 	return len(surplus)
-}
-
-// hear shows the errors of a process. Events that it has handled are counted at the end.
-func (f *failoverPart) hear(line string) {
-	if !strings.HasPrefix(line, "handled ") {
-		f.t.Log(line)
-	}
 }

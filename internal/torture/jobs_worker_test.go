@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -17,12 +18,14 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/webhook"
+	"github.com/posthorn/posthorn/internal/webhook/send"
 	"github.com/posthorn/posthorn/server"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// beServer serves HTTP, and does the upkeep, until it is killed.
+// beServer serves HTTP, does the upkeep, and may send to webhooks, until it is killed.
 func beServer(ctx context.Context, s setup) error {
 	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()})
 	if err != nil {
@@ -31,6 +34,11 @@ func beServer(ctx context.Context, s setup) error {
 	listener, err := net.Listen("tcp", s.Server)
 	if err != nil {
 		return err
+	}
+	if s.Webhooks {
+		sender := send.New(send.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+		defer sender.Close()
+		webhook.Deliver(ph.Internal(), sender)
 	}
 	go func() {
 		if err := ph.Run(ctx); err != nil && ctx.Err() == nil {
@@ -201,26 +209,31 @@ func newAPI(base string) *api {
 
 // call repeats a request until the server answers. status is 0 if ctx has ended.
 func (a *api) call(ctx context.Context, method, path, key string, body any) (status int, answer []byte) {
-	var text []byte
-	if body != nil {
-		text, _ = json.Marshal(body) // cannot fail for these fields
-	}
 	for {
-		request, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(text))
-		if err != nil {
-			panic(err) // cannot fail for this URL
-		}
-		request.Header.Set("Content-Type", "application/json")
-		if key != "" {
-			request.Header.Set("Idempotency-Key", key)
-		}
-		if status, answer = a.once(request); status != 0 && status != http.StatusServiceUnavailable {
+		if status, answer = a.try(ctx, method, path, key, body); status != 0 && status != http.StatusServiceUnavailable {
 			return status, answer
 		}
 		if !pause(ctx, 20*time.Millisecond) { // the server is dead, starting, or without a database
 			return 0, nil
 		}
 	}
+}
+
+// try sends a request once. status is 0 if there was no complete answer.
+func (a *api) try(ctx context.Context, method, path, key string, body any) (status int, answer []byte) {
+	var text []byte
+	if body != nil {
+		text, _ = json.Marshal(body) // cannot fail for these fields
+	}
+	request, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(text))
+	if err != nil {
+		panic(err) // cannot fail for this URL
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		request.Header.Set("Idempotency-Key", key)
+	}
+	return a.once(request)
 }
 
 // once sends a request. status is 0 if there was no complete answer.

@@ -24,17 +24,22 @@ import (
 type place struct {
 	name          string
 	once, ordered bool
-	read          func(context.Context) ([]int64, error) // returns ids; those of a stream are in the order of the place
+	read          func(context.Context) ([]handed, error) // those of a stream are in the order of the place
 
-	ids      []int64 // result of the last read
-	distinct int     // number of distinct ids
+	entries  []handed // result of the last read; uid is 0 in places that keep ids alone
+	ids      []int64  // of the entries
+	distinct int      // number of distinct ids
 }
 
 func (p *place) String() string { return p.name }
 
 // look reads the place.
 func (p *place) look(ctx context.Context) (err error) {
-	p.ids, err = p.read(ctx)
+	p.entries, err = p.read(ctx)
+	p.ids = nil
+	for _, e := range p.entries {
+		p.ids = append(p.ids, e.id)
+	}
 	distinct := map[int64]bool{}
 	for _, id := range p.ids {
 		distinct[id] = true
@@ -76,16 +81,8 @@ func (c *checker) checkPlace(p *place) {
 	}
 }
 
-func (p *pipelinePart) readRedis(ctx context.Context) ([]int64, error) {
-	entries, err := readRedis(ctx, p.redis.Current().Client, p.streams)
-	return idsOf(entries), err
-}
-
-func idsOf(entries []handed) (ids []int64) {
-	for _, e := range entries {
-		ids = append(ids, e.id)
-	}
-	return ids
+func (p *pipelinePart) readRedis(ctx context.Context) ([]handed, error) {
+	return readRedis(ctx, p.redis.Current().Client, p.streams)
 }
 
 // readRedis reads the entries of streams in Redis.
@@ -112,13 +109,17 @@ func readRedis(ctx context.Context, client *goredis.Client, streams map[string]b
 	return read, nil
 }
 
-func ofRedis(entry goredis.XMessage) (e handed, err error) {
-	text, _ := entry.Values["id"].(string)
-	if e.id, err = strconv.ParseInt(text, 10, 64); err != nil {
-		return e, err
-	}
+func ofRedis(entry goredis.XMessage) (handed, error) {
+	id, _ := entry.Values["id"].(string)
 	payload, _ := entry.Values["data"].(string)
-	e.uid, err = uidIn([]byte(payload))
+	return ofEntry(id, []byte(payload))
+}
+
+// ofEntry reads the id of an event, and the message in its payload.
+func ofEntry(id string, payload []byte) (e handed, err error) {
+	if e.id, err = strconv.ParseInt(id, 10, 64); err == nil {
+		e.uid, err = uidIn(payload)
+	}
 	return e, err
 }
 
@@ -131,86 +132,96 @@ func uidIn(payload []byte) (int64, error) {
 	return p.UID, err
 }
 
-func (p *pipelinePart) readNATS(ctx context.Context) (ids []int64, err error) {
-	conn, err := nats.Connect(p.nats.URL)
+func (p *pipelinePart) readNATS(ctx context.Context) (entries []handed, err error) {
+	entries, p.stored, err = readNATS(ctx, p.nats.URL)
+	return entries, err
+}
+
+// readNATS reads the messages of all streams of JetStream, and describes each one.
+func readNATS(ctx context.Context, url string) (entries []handed, stored []string, err error) {
+	conn, err := nats.Connect(url)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer conn.Close()
 	js, err := jetstream.New(conn)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.stored = nil
 	names := js.StreamNames(ctx)
 	for name := range names.Name() {
 		if strings.HasPrefix(name, "KV_") { // positions of groups
 			continue
 		}
-		found, err := p.readJetStream(ctx, js, name)
+		err := readJetStream(ctx, js, name, func(e handed, description string) {
+			entries, stored = append(entries, e), append(stored, description)
+		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		ids = append(ids, found...)
 	}
-	return ids, names.Err()
+	return entries, stored, names.Err()
 }
 
-func (p *pipelinePart) readJetStream(ctx context.Context, js jetstream.JetStream, name string) (ids []int64, err error) {
+func readJetStream(ctx context.Context, js jetstream.JetStream, name string, add func(e handed, description string)) error {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	left := stream.CachedInfo().State.Msgs
 	if left == 0 {
-		return nil, nil
+		return nil
 	}
 	consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer messages.Stop()
 	for ; left > 0; left-- {
 		message, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		id, err := strconv.ParseInt(message.Headers().Get("Nats-Msg-Id"), 10, 64)
+		e, err := ofEntry(message.Headers().Get("Nats-Msg-Id"), message.Data())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		meta, err := message.Metadata()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		ids = append(ids, id)
-		p.stored = append(p.stored, fmt.Sprintf("%s %d: event %d %s, stored at %s", name, meta.Sequence.Stream, id, message.Data(), meta.Timestamp.UTC()))
+		add(e, fmt.Sprintf("%s %d: event %d %s, stored at %s", name, meta.Sequence.Stream, e.id, message.Data(), meta.Timestamp.UTC()))
 	}
-	return ids, nil
+	return nil
 }
 
-func (p *pipelinePart) readEffects(reader string) func(context.Context) ([]int64, error) {
-	return func(ctx context.Context) ([]int64, error) { return readEffects(ctx, p.consumers, reader) }
+func (p *pipelinePart) readEffects(reader string) func(context.Context) ([]handed, error) {
+	return func(ctx context.Context) ([]handed, error) { return readEffects(ctx, p.consumers, reader) }
 }
 
-func readEffects(ctx context.Context, database, reader string) ([]int64, error) {
+func readEffects(ctx context.Context, database, reader string) ([]handed, error) {
 	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close(ctx)
 	rows, _ := conn.Query(ctx, "select event from effects where reader = $1", reader)
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e handed, err error) { return e, row.Scan(&e.id) })
 }
 
 // readArchive reads the objects, which the S3 server stores as files.
-func (p *pipelinePart) readArchive(context.Context) (ids []int64, err error) {
+func (p *pipelinePart) readArchive(context.Context) ([]handed, error) {
+	return readArchive(p.store.Dir())
+}
+
+// readArchive reads the segments of an archive in a directory.
+func readArchive(dir string) (entries []handed, err error) {
 	var segments []string
-	err = filepath.WalkDir(p.store.Dir(), func(path string, _ fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".jsonl.zst") {
 			segments = append(segments, path)
 		}
@@ -225,12 +236,12 @@ func (p *pipelinePart) readArchive(context.Context) (ids []int64, err error) {
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, found...)
+		entries = append(entries, found...)
 	}
-	return ids, nil
+	return entries, nil
 }
 
-func readSegment(path string) (ids []int64, err error) {
+func readSegment(path string) (entries []handed, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -244,12 +255,15 @@ func readSegment(path string) (ids []int64, err error) {
 	lines := bufio.NewScanner(plain)
 	for lines.Scan() {
 		var line struct {
-			ID int64 `json:"id"`
+			ID      int64 `json:"id"`
+			Payload struct {
+				UID int64 `json:"uid"`
+			} `json:"payload"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			return nil, err
 		}
-		ids = append(ids, line.ID)
+		entries = append(entries, handed{id: line.ID, uid: line.Payload.UID})
 	}
-	return ids, lines.Err()
+	return entries, lines.Err()
 }

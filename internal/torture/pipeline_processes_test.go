@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
@@ -47,35 +46,35 @@ type sink interface {
 	io.Closer
 }
 
-// brokers opens the brokers of a setup: a Redis alone, or Redis with sentinels and NATS.
+// brokers opens the brokers of a setup: servers alone, or Redis with sentinels and a cluster of NATS.
 func brokers(ctx context.Context, s setup, printed *slog.Logger) (map[string]sink, error) {
-	if s.NATS == "" {
-		toRedis, err := redis.Open(ctx, s.Redis, redis.Config{})
-		return map[string]sink{"to redis": toRedis}, err
-	}
 	// Replicas is 2 because, on a busy machine, sentinels may replace a living
 	// master. The next kill could then promote a replica without the entries.
-	toRedis, err := redis.Open(ctx, s.Redis, redis.Config{Replicas: 2})
-	if err != nil {
-		return nil, err
+	toRedis, toNATS := redis.Config{Replicas: 2}, nats.Config{Replicas: 3, Logger: printed}
+	if s.Alone {
+		toRedis.Replicas, toNATS.Replicas = 0, 1
 	}
-	toNATS, err := nats.Open(ctx, s.NATS, nats.Config{Replicas: 3, Logger: printed})
-	return map[string]sink{"to redis": toRedis, "to nats": toNATS}, err
+	redisSink, err := redis.Open(ctx, s.Redis, toRedis)
+	if err != nil || s.NATS == "" {
+		return map[string]sink{"to redis": redisSink}, err
+	}
+	natsSink, err := nats.Open(ctx, s.NATS, toNATS)
+	return map[string]sink{"to redis": redisSink, "to nats": natsSink}, err
 }
 
 func beArchiver(ctx context.Context, s setup) error {
 	tests3.Setenv()
-	pool, err := pgxpool.New(ctx, s.Database)
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()}) // its pool leaves a server that hangs
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer ph.Close()
 	to, err := archive.Open(ctx, s.Archive)
 	if err != nil {
 		return err
 	}
 	defer to.Close()
-	return archive.New(pool, to, archive.Config{SegmentAge: time.Second, LeaseFor: pipelineLease, Logger: quiet()}).Run(ctx)
+	return archive.New(ph.Pool(), to, archive.Config{SegmentAge: time.Second, LeaseFor: pipelineLease, Logger: quiet()}).Run(ctx)
 }
 
 // beReader imports the events of a broker, and handles them with an effect in the

@@ -69,6 +69,8 @@ type setup struct {
 	Role                                   string
 	Seed                                   uint64
 	Database, Server, Redis, NATS, Archive string // URLs
+	Alone                                  bool   // the brokers are one server each
+	Webhooks                               bool   // the server sends to webhooks, too
 }
 
 const setupVariable = "POSTHORN_TORTURE"

@@ -68,6 +68,25 @@ func TestLateCommitIsSentAtOnce(t *testing.T) {
 	w.awaitSettled()
 }
 
+// The database fails when the events of a window are read. They are sent, although this process leads on.
+func TestWindowWhoseEventsDidNotComeIsSent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newReceiver(t, nil)
+	w.hook("crm", r, admin.WebhookSettings{})
+	w.Exec("create sequence public.reads")
+	w.Exec(`create or replace function posthorn.is_open(ns int, stream text) returns boolean language plpgsql as $$
+		begin
+			if nextval('public.reads') = 1 then
+				raise exception 'no' using errcode = '57P01';
+			end if;
+			return true;
+		end $$`)
+	w.Start()
+	r.awaitAll(t, w.publish("e", 2, 2))
+	w.awaitSettled()
+}
+
 // While endpoints hang, the others get their events, and windows of the log are settled.
 func TestEndpointThatHangsHoldsUpNobody(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -41,11 +40,9 @@ func (l *leadership) readWindows() error {
 			continue
 		}
 		most := l.mostEvents()
-		var w pg.WebhookWindow
-		err := l.asking.Do(l.going, func(ctx context.Context) (err error) {
-			w, err = l.Pool.TakeWebhooks(pg.Within(ctx, pg.LeaseTime(l.LeaseFor)), l.lead, max(step, most), most, l.LeaseFor)
-			return err
-		})
+		// It is not repeated after an error: a window may be held whose events did not come, and the lead keeps it for
+		// this process. So the lead is taken anew, which gives all windows back.
+		w, err := l.Pool.TakeWebhooks(pg.Within(l.going, pg.LeaseTime(l.LeaseFor)), l.lead, max(step, most), most, l.LeaseFor)
 		switch {
 		case err != nil:
 			return err

@@ -29,6 +29,7 @@ func (s *served) shop(t testing.TB) {
 		`select posthorn.enqueue('default', 'ship <i>it</i>', tags => '{flow}')`,
 		`select posthorn.save_step(j.id, '<b>worker</b>', '<i>charge</i>', '7') from posthorn.claim_jobs('default', '<b>worker</b>', '{flow}') j`,
 		`select posthorn.sleep_job(max(o.id), '<b>worker</b>', 'cool down', '1 day') from posthorn.enqueued_jobs o`,
+		`select posthorn.enqueue('default', 'after <i>it</i>', tags => '{last}', after => array[1, max(o.id)]) from posthorn.enqueued_jobs o`,
 	} {
 		arguments := []any{evil + strings.Repeat("wide ", 2000)}
 		if !strings.Contains(sql, "$1") {

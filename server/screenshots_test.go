@@ -115,6 +115,7 @@ func (s *served) tenSteps(t *testing.T) {
 	const due = "select posthorn.promote_jobs()"
 	const await = "select posthorn.await_event(41, '%s', 'label', 'label.printed', 'order-1007', '1 day')"
 	after(0, `select posthorn.enqueue('default', 'Ship order 1007', '{"order": 1007}', tags => '{shipping}')`)
+	after(1, "select posthorn.enqueue('default', name, tags => '{later}', after => '{41}') from unnest('{Ask for a review, Close order 1007}'::text[]) name")
 	after(40, take("web-7f3a"))
 	after(90, step("web-7f3a", "reserve", `{"shelf": "B4"}`))
 	after(120, "select posthorn.fail_job(41, 'web-7f3a', 'charge: 503 Service Unavailable from bank.example', retry_in => '5 minutes')")

@@ -113,3 +113,19 @@ func TestJobPageHistoryIsBounded(t *testing.T) {
 	page.wantNone(t, "change 201<", "earlier bars")
 	equal(t, "entries", strings.Count(page.body, "CHANGED"), 500)
 }
+
+// The page of a job shows fifty of the jobs before and behind it, and how many more there are, as a graph and in words.
+func TestJobPageShowsOrder(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.enqueue('default', '<b>first</b>'), posthorn.enqueue('default', 'second', after => '{1}')")
+	s.exec(t, "select posthorn.enqueue('default', 'later', after => '{2}') from generate_series(1, 52)")
+	s.exec(t, "select posthorn.cancel_job(1)")
+	b := s.visit(t)
+	page := b.get("/ui/default/job?id=2").wantPage(t, 200, `aria-label="Job 2 waits for 1 job, and 52 jobs wait for it.`, "job 1 &lt;b&gt;first&lt;/b&gt;: CANCELLED", "job 1, which is cancelled",
+		"2 further ones that wait for it are not shown.")
+	page.wantNone(t, "<b>", "further ones before it", "or more")
+	equal(t, "boxes", strings.Count(page.body, `class="box"`), 52)
+	equal(t, "rows", strings.Count(page.body, `<tr data-key="after`), 50)
+	b.get("/ui/default/job?id=54").wantPage(t, 200, `aria-label="Job 54 waits for 1 job, and 0 jobs wait for it.`, "job 2 second: PENDING")
+}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,8 +29,7 @@ type jobPage struct {
 	Job      admin.JobStatus
 	Standing string
 	Steps    []admin.JobStep
-	Waits    []admin.JobWait
-	After    bool // other jobs wait for it
+	Order    order
 	Log      []admin.JobEntry
 	MoreLog  bool // older entries
 	Timeline timeline
@@ -45,11 +43,11 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, now := jobPage{}, time.Time{}
+	page, waits, now := jobPage{}, []admin.JobWait{}, time.Time{}
 	for _, look := range []func() error{
 		func() error { page.Job, err = r.Admin.Job(ctx, id); return err },
 		func() error { page.Steps, err = r.Admin.JobSteps(ctx, id); return err },
-		func() error { page.Waits, err = r.Admin.JobWaits(ctx, id, mostWaits); return err },
+		func() error { waits, err = r.Admin.JobWaits(ctx, id, mostWaits); return err },
 		func() error { page.Log, page.MoreLog, err = r.Admin.RecentJobLog(ctx, id, mostEntries); return err },
 		func() error { now, err = r.Admin.Now(ctx); return err },
 	} {
@@ -58,13 +56,10 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 		}
 	}
 	page.Standing = standing(page.Job)
-	page.After = slices.ContainsFunc(page.Waits, func(w admin.JobWait) bool { return w.Side == "after" })
+	page.Order = orderOf(page.Job, waits)
 	page.Timeline = timelineOf(page.Job, page.Steps, history{page.Log, page.MoreLog}, now)
 	return &View{Title: fmt.Sprintf("Job %d", id), Data: page}, nil
 }
-
-// mostWaits bounds the jobs that are shown on each side of a job.
-const mostWaits = 50
 
 func onJob(method, verb, done string) func(context.Context, *Request) (string, string, error) {
 	return func(ctx context.Context, r *Request) (to, notice string, err error) {

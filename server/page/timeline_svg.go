@@ -72,7 +72,7 @@ func (t timeline) drawBar(b *strings.Builder, y float64, bar bar) {
 	width := min(max(t.x(bar.To)-x, leastBar), barRight-x)
 	middle := y + timelineLine/2
 	fmt.Fprintf(b, `<g class="%s"><title>%s</title><rect class="line" x="0" y="%s" width="%.0f" height="%s"/><text class="name" x="6" y="%s">%s</text>`,
-		class, template.HTMLEscapeString(inTitle(bar.Text(), someText)), place(y), timelineWidth, place(timelineLine), place(middle+4), template.HTMLEscapeString(beside(bar.Name)))
+		class, template.HTMLEscapeString(inTitle(bar.Text(), someText)), place(y), timelineWidth, place(timelineLine), place(middle+4), template.HTMLEscapeString(beside(bar.Name, nameLength)))
 	fmt.Fprintf(b, `<rect class="bar" x="%s" y="%s" width="%s" height="%s"/>`, place(x), place(middle-height/2), place(width), place(height))
 	if took := bar.Took(); took != "" {
 		fmt.Fprintf(b, `<text x="%s" y="%s" text-anchor="end">%s</text>`, place(timelineWidth-6), place(middle+4), template.HTMLEscapeString(took))
@@ -80,10 +80,10 @@ func (t timeline) drawBar(b *strings.Builder, y float64, bar bar) {
 	b.WriteString(`</g>`)
 }
 
-// beside is the beginning of a name, as long as there is room beside its bar.
-func beside(name string) string {
+// beside is the beginning of a name, as long as there is room for so many characters.
+func beside(name string, most int) string {
 	name = inTitle(name, someText) // which writes out what cannot be seen
-	if beginning := cut(name, nameLength); beginning != name {
+	if beginning := cut(name, most); beginning != name {
 		return strings.TrimRight(beginning, " ") + "…"
 	}
 	return name

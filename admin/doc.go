@@ -54,6 +54,7 @@ type Admin struct {
 	actor     string      // the name under which changes are recorded; "": they are not recorded
 	action    int64       // the action that changes are parts of; 0: each change is an action
 	hidden    []string    // streams that the caller may not read
+	hostsOnly bool        // URLs of webhooks are shortened
 	held      *FoundToken // the token of the caller; nil: a program, with the rights of its role in the database
 }
 

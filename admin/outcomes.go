@@ -42,5 +42,11 @@ func (a *Admin) Outcomes(ctx context.Context, event int64) ([]Outcome, error) {
 	if err := a.seeEvent(ctx, event); err != nil { // an outcome has errors, which may quote the event
 		return nil, err
 	}
-	return rows[Outcome](ctx, a.db, "outcomes", "select * from posthorn.outcomes($1::text, $2::bigint) o where "+seenHandler, a.namespace, event, list(a.hidden))
+	outcomes, err := rows[Outcome](ctx, a.db, "outcomes", "select * from posthorn.outcomes($1::text, $2::bigint) o where "+seenHandler, a.namespace, event, list(a.hidden))
+	if len(a.hidden) > 0 {
+		for i := range outcomes {
+			outcomes[i].Behind = 0 // it may be of a stream that the caller does not see
+		}
+	}
+	return outcomes, err
 }

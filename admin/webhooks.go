@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"net/url"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -73,11 +74,42 @@ var webhooks = kind[Webhook]{"webhook", `
 	order by w.name`, "Create it first, or look for it in another namespace."}
 
 // Webhooks returns the webhooks of the namespace, by name.
-func (a *Admin) Webhooks(ctx context.Context) ([]Webhook, error) { return webhooks.all(ctx, a) }
+func (a *Admin) Webhooks(ctx context.Context) ([]Webhook, error) {
+	all, err := webhooks.all(ctx, a)
+	for i := range all {
+		a.shorten(&all[i])
+	}
+	return all, err
+}
 
 // Webhook returns one webhook.
 func (a *Admin) Webhook(ctx context.Context, name string) (Webhook, error) {
-	return webhooks.named(ctx, a, name)
+	w, err := webhooks.named(ctx, a, name)
+	a.shorten(&w)
+	return w, err
+}
+
+// HostsOnly returns an Admin that shows no more than the host of a webhook's URL. The path, the query and the user are
+// often secrets: anyone who knows the URL of a chat may write there.
+func (a *Admin) HostsOnly() *Admin {
+	other := *a
+	other.hostsOnly = true
+	return &other
+}
+
+// shorten leaves the scheme and the host of a URL, and says that there is more.
+func (a *Admin) shorten(w *Webhook) {
+	if !a.hostsOnly {
+		return
+	}
+	to, err := url.Parse(w.URL)
+	if err != nil {
+		w.URL = "…"
+		return
+	}
+	if host := to.Scheme + "://" + to.Host; host != w.URL {
+		w.URL = host + "/…"
+	}
 }
 
 // WebhookSettings are the settings of a webhook. A setting that is left out stays as it is,
@@ -85,7 +117,7 @@ func (a *Admin) Webhook(ctx context.Context, name string) (Webhook, error) {
 type WebhookSettings struct {
 	URL          string            `json:"url,omitempty" example:"https://example.com/hooks" doc:"Where to send; required for a new webhook"`
 	Filter       *Subscription     `json:"-"`
-	Headers      map[string]string `json:"headers,omitzero" maxProperties:"20" doc:"Sent with each request; they replace all that there were. Their values are never shown"`
+	Headers      map[string]string `json:"headers,omitzero" secret:"true" maxProperties:"20" doc:"Sent with each request; they replace all that there were. Their values are never shown"`
 	Body         string            `json:"body,omitempty" enum:"cloudevents,payload" doc:"A CloudEvent with the payload as its data, or the payload alone. Default: cloudevents"`
 	Batch        int               `json:"batch,omitempty" minimum:"1" maximum:"100" doc:"Events of one request, at most, as an array. Default: 1, and no array"`
 	Gzip         *bool             `json:"gzip,omitempty" doc:"Whether bodies above 1 KiB are compressed: the receiver must unpack them. Default: false"`
@@ -95,7 +127,7 @@ type WebhookSettings struct {
 	Timeout      string            `json:"timeout,omitempty" example:"15 seconds" doc:"Of one request, with the answer. Default: 15 seconds"`
 	Delays       []string          `json:"delays,omitempty" maxItems:"30" doc:"Before each further attempt; up to a fifth is added at random. Default: nine, over three days"`
 	DisableAfter string            `json:"disable_after,omitempty" example:"3 days" doc:"How long every request may fail until the webhook is disabled; or never. Default: 3 days"`
-	Secret       string            `json:"secret,omitempty" page:"-" doc:"Of a new webhook: whsec_…, whsk_…, or ed25519 to have a pair of keys made. Default: a new whsec_…"`
+	Secret       string            `json:"secret,omitempty" secret:"true" page:"-" doc:"Of a new webhook: whsec_…, whsk_…, or ed25519 to have a pair of keys made. Default: a new whsec_…"`
 }
 
 // document returns the settings in the form that create_webhook and change_webhook read.

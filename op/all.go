@@ -3,6 +3,7 @@ package op
 // All returns the operations, topic by topic.
 func All() []Any {
 	return []Any{
+		SearchEvents, GetEvent, GetEventOutcomes, PublishEvent,
 		ListSchedules, GetSchedule, PutSchedule, DeleteSchedule, PauseSchedule, ResumeSchedule, RunSchedule,
 		ListGroups, GetGroup, DefineGroup, PauseGroup, ResumeGroup, PreviewSeekGroup, SeekGroup, DeleteGroup,
 		ListSubscriptions, PutSubscription, DeleteSubscription,
@@ -17,7 +18,7 @@ func All() []Any {
 		RedriveDeadLetters.Many(), RedriveDeadLetters.Single(), DiscardDeadLetters.Many(), DiscardDeadLetters.Single(),
 		RecoverDeadLetters.Many(), RecoverDeadLetters.Single(), PurgeDeadLetters.Many(), PurgeDeadLetters.Single(),
 		RedriveEditedDeadLetter,
-		ListJobs, GetJob, ListJobSteps, ListJobWaits, ChangeJob,
+		ListJobs, GetJob, ListJobSteps, ListJobWaits, EnqueueJob, ChangeJob,
 		RetryJobs.Many(), RetryJobs.Single(), CancelJobs.Many(), CancelJob, DeleteJobs.Many(), DeleteJobs.Single(),
 		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag,
 		ListNamespaces, DefineNamespace,

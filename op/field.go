@@ -20,6 +20,8 @@ import (
 //
 //	Group string `json:"group,omitempty" query:"group" flag:"group" doc:"Default: all groups"`
 //
+// secret marks values that no face may keep.
+//
 // Without the tag page, forms have the name that the HTTP API has; page:"-" leaves the field
 // out of forms. A field that names the thing of an operation is an argument of its command.
 // follows names the field of an earlier answer that the field repeats: faces whose answers
@@ -34,6 +36,7 @@ type Field struct {
 	Query   bool     // it is a parameter of a query
 	Path    bool     // it names the thing that an operation is about
 	Needed  bool     // an input without it is refused
+	Secret  bool     // it is, or may have, a secret: tools do not take it
 	Least   int64    // of a number. Default: 1
 	Most    int64    // of a number; 0: any
 	Longest int64    // the largest number of elements of a list or an object; 0: there is no such limit
@@ -57,7 +60,7 @@ func fieldsOf(v reflect.Value) []Field {
 		body, _, _ := strings.Cut(tag("json"), ",")
 		f := Field{
 			Name: first(tag("path"), tag("query"), body), Flag: tag("flag"), Form: tag("page"), Follows: tag("follows"), Doc: tag("doc"),
-			Query: tag("query") != "", Path: tag("path") != "", Needed: isNeeded(field.Tag), Value: v.Field(i), tag: field.Tag,
+			Query: tag("query") != "", Path: tag("path") != "", Needed: isNeeded(field.Tag), Secret: tag("secret") == "true", Value: v.Field(i), tag: field.Tag,
 		}
 		if f.Name == "" || f.Name == "-" || tag("query") == "namespace" { // each face has its own namespace
 			continue

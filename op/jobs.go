@@ -77,6 +77,35 @@ var ListJobWaits = Op[ByID, []admin.JobWait]{
 	},
 }
 
+// EnqueueJobInput is one job.
+type EnqueueJobInput struct {
+	Namespace
+	Body admin.NewJob
+}
+
+// EnqueuedJob is the result of EnqueueJob.
+type EnqueuedJob struct {
+	ID int64 `json:"id" doc:"The id of the job"`
+}
+
+var EnqueueJob = Op[EnqueueJobInput, EnqueuedJob]{
+	About: About{
+		Topic: jobs, Verb: "enqueue", Scope: JobsCreate, SQL: "enqueue_many", Path: "/v1/jobs", Command: "jobs enqueue TITLE [PAYLOAD] | enqueue --lines",
+		Does: "Enqueue a job",
+		More: "If a job has the same unique_key, the result is that job: a unique_key is in use while its job is pending, or for unique_for. " +
+			"Over HTTP, 201 is the answer with a new job and 200 with such a job, and an Idempotency-Key is in use for a day.",
+		Example: "posthorn jobs enqueue 'send welcome mail' '{\"user\": 7}' --tag mail",
+		ByHand: map[Face]string{
+			HTTP: jobRoute, Command: "--lines enqueues many, and periods are those of Go", Page: "the form can be filled in with another job",
+		},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *EnqueueJobInput) (EnqueuedJob, error) {
+		id, err := a.EnqueueJob(ctx, in.Body)
+		return EnqueuedJob{id}, err
+	},
+	Done: func(_ *EnqueueJobInput, out EnqueuedJob) string { return fmt.Sprintf("job %d is enqueued", out.ID) },
+}
+
 // ChangeJobInput has the new values of a pending job.
 type ChangeJobInput struct {
 	ByID

@@ -5,7 +5,8 @@
 // It knows none of these faces. A text that two of them need is here, and a rule that two
 // of them need is in package admin. Each face has what it alone needs, such as the columns
 // of a table or the place of a button. Protocols stay by hand there: streams, long polls,
-// leases, publishing, and commands that read the standard input, wait or show progress.
+// leases, publishing many events, and commands that read the standard input, wait or show
+// progress.
 package op
 
 import (
@@ -68,6 +69,7 @@ const (
 	Read    Scope = "read"
 	Consume Scope = "consume"
 	Admin   Scope = "admin"
+	Publish Scope = "publish"
 
 	JobsCreate Scope = "jobs:create"
 )

@@ -42,6 +42,7 @@ type Schema struct {
 	Required    []string          `json:"required,omitempty"`
 
 	Follows string `json:"-"` // the field of an earlier answer that it repeats
+	Secret  bool   `json:"-"` // conversations are kept, so an assistant does not give it
 }
 
 // Tools returns all operations as tools.
@@ -69,11 +70,15 @@ func toolFields(o Any, in any) []Field {
 }
 
 // ReadTool sets an input to values of JSON, by the names that the tool has for them. It refuses values that the schema
-// of the tool does not allow, and those that repeat a part of an earlier answer: Run does not read them.
+// of the tool does not allow, those that repeat a part of an earlier answer, which Run does not read, and secrets.
 func ReadTool(o Any, in any, values map[string]json.RawMessage) error {
 	fields := slices.DeleteFunc(toolFields(o, in), func(f Field) bool { return f.Follows != "" })
 	for name := range values {
-		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name }) {
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
+		if i >= 0 && fields[i].Secret {
+			return pg.Invalid(name+" may be a secret, and this conversation is kept", "A person gives it, by the command or on the page.")
+		}
+		if i < 0 {
 			return pg.Invalid(o.Describe().Name+" has no input "+name, "Its inputs are in its schema.")
 		}
 	}
@@ -154,7 +159,7 @@ func objectOf(fields []Field) Schema {
 
 func (f Field) schema() Schema {
 	s := schemaOf(f.Value.Type())
-	s.Description, s.Follows = f.Doc, f.Follows
+	s.Description, s.Follows, s.Secret = f.Doc, f.Follows, f.Secret
 	switch s.Type {
 	case "string":
 		s.Enum = f.Enum

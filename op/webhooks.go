@@ -243,7 +243,7 @@ var DisableWebhook = Op[DisableWebhookInput, None]{
 type RotateWebhookSecretInput struct {
 	ByName
 	Body struct {
-		Secret  string `json:"secret,omitempty" flag:"secret" doc:"whsec_…, whsk_…, or ed25519 to generate a pair of keys. Default: a new whsec_…"`
+		Secret  string `json:"secret,omitempty" secret:"true" flag:"secret" doc:"whsec_…, whsk_…, or ed25519 to generate a pair of keys. Default: a new whsec_…"`
 		KeepOld string `json:"keep_old,omitempty" flag:"keep-old" doc:"How long requests are signed with the old secret too; 0 for no longer. Default: 24 hours"`
 	}
 }

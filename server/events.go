@@ -2,12 +2,12 @@ package server
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/op"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -40,20 +40,10 @@ func (s *Server) events() {
 	s.publishing()
 	s.searching()
 
-	register(s, operation{
-		method: http.MethodGet, path: "/v1/events/{id}", id: "get-event", tag: "events",
-		summary:     "Get an event",
-		description: "Accept: application/cloudevents+json returns it as a CloudEvent.",
-		scope:       scopeRead,
-		response:    eventContent[eventView](s, cloudEventsJSON),
-	}, s.getEvent)
-
-	register(s, operation{
-		method: http.MethodGet, path: "/v1/events/{id}/outcomes", id: "get-event-outcomes", tag: "events",
-		summary:     "Get the outcomes of an event",
-		description: "One for each group that receives the event: pending, processing, retrying, completed or dead.",
-		scope:       scopeRead,
-	}, s.eventOutcomes)
+	get := routeOf(op.GetEvent)
+	get.response = eventContent[eventView](s, cloudEventsJSON)
+	register(s, get, s.getEvent)
+	serveAll(s, op.GetEventOutcomes)
 }
 
 // eventContent documents a response that is T as JSON, or CloudEvents.
@@ -89,14 +79,4 @@ func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*an
 		return &anyOutput{cloudEventsJSON, document}, err
 	}
 	return &anyOutput{"application/json", view}, nil
-}
-
-func (s *Server) eventOutcomes(ctx context.Context, c caller, input *eventInput) (*listOf[admin.Outcome], error) {
-	outcomes, err := s.admin(c).Outcomes(ctx, input.ID)
-	for i := range outcomes {
-		if len(c.hidden) > 0 { // it may be of a stream that the caller does not see
-			outcomes[i].Behind = 0
-		}
-	}
-	return page(outcomes, ""), err
 }

@@ -20,14 +20,9 @@ func (s *Server) jobs() {
 }
 
 func (s *Server) jobsToCreate() {
-	registerJob(s, operation{
-		method: http.MethodPost, path: jobsPath, id: "enqueue-job", tag: "jobs",
-		summary: "Enqueue a job",
-		description: "201 with the new job. 200 with the existing job, if there is one with the same unique_key or Idempotency-Key: " +
-			"a unique_key is in use while its job is pending, or for unique_for; an Idempotency-Key for a day.",
-		scope: scopeJobsCreate, status: http.StatusCreated,
-		body: jsonBody[newJob](s),
-	}, s.enqueueJob, atEvents)
+	enqueue := routeOf(op.EnqueueJob)
+	enqueue.status, enqueue.body = http.StatusCreated, jsonBody[newJob](s)
+	registerJob(s, enqueue, s.enqueueJob, atEvents)
 	for _, path := range []string{jobsPath, compatiblePath} {
 		s.api.OpenAPI().Paths[path].Post.Responses["200"] = jsonResponse[jobView](s, "The existing job")
 	}

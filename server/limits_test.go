@@ -94,7 +94,7 @@ func TestLongListsAreRefused(t *testing.T) {
 	list := func(element string, n int) string {
 		return "[" + strings.Join(slices.Repeat([]string{element}, n), ",") + "]"
 	}
-	s.call(t, "POST", "/v1/events", `{"type":"a","tags":`+list(`"a"`, 101)+`}`).wantProblem(t, 400, "can have 100 tags")
+	s.call(t, "POST", "/v1/events", `{"type":"a","tags":`+list(`"a"`, 101)+`}`).wantProblem(t, 400, "can have up to 100 tags")
 	s.call(t, "POST", "/v1/events", `{"type":"a","tags":`+list(`"a"`, 100)+`}`).want(t, 201)
 	s.call(t, "POST", "/events", `{"title":"a","tags":"a","retry_delays":`+list("1", 1001)+`}`).wantProblem(t, 400, "up to 1000 periods")
 	s.call(t, "GET", "/v1/events?type="+strings.Repeat("a,", 100)+"a", nil).wantProblem(t, 400, "100")

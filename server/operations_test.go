@@ -42,7 +42,8 @@ func TestOperationsHaveRoutes(t *testing.T) {
 // protocols are routes of topics of package op that are no operations, and why.
 var protocols = map[string]string{
 	"claim-events": "it waits for events, and returns a lease", "extend-lease": leaseProtocol, "release-lease": leaseProtocol, "settle-lease": leaseProtocol,
-	"enqueue-job": "it publishes a job", "claim-job": "it waits for jobs, and returns one", "start-job": jobProtocol, "heartbeat-job": jobProtocol,
+	"publish-events": "it publishes one event or many, and CloudEvents", "stream-events": "it is a stream",
+	"claim-job": "it waits for jobs, and returns one", "start-job": jobProtocol, "heartbeat-job": jobProtocol,
 	"complete-job": jobProtocol, "fail-job": jobProtocol, "snooze-job": jobProtocol,
 	"save-job-step": jobProtocol, "sleep-job": jobProtocol, "await-event": jobProtocol,
 }
@@ -56,7 +57,6 @@ const (
 var byAnother = map[string]string{
 	"relay/pause":  "a relay is a group: pause-group",
 	"relay/resume": "resume-group",
-	"job/enqueue":  "it publishes a job",
 }
 
 // Each operation is on the page, or has a reason. Each action of a topic of package op is one

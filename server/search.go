@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -32,14 +31,9 @@ type pageOutput struct {
 }
 
 func (s *Server) searching() {
-	register(s, operation{
-		method: http.MethodGet, path: "/v1/events", id: "search-events", tag: "events",
-		summary: "Search events",
-		description: "A request looks at a limited number of events, so a page may be short, or empty, if few of them match. " +
-			"As long as the response has next, there may be more. Accept: application/cloudevents-batch+json returns CloudEvents, and the next page in Link.",
-		scope:    scopeRead,
-		response: eventContent[list[eventView]](s, cloudEventsBatch),
-	}, s.searchEvents)
+	search := routeOf(op.SearchEvents)
+	search.response = eventContent[list[eventView]](s, cloudEventsBatch)
+	register(s, search, s.searchEvents)
 }
 
 func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput) (*pageOutput, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/op"
 )
 
 const jobsEnqueueLong = `Enqueue one job and print its id, or with --lines many.
@@ -36,7 +37,7 @@ type jobFlags struct {
 }
 
 func newJobsEnqueue(a *app) *cobra.Command {
-	cmd := about{"enqueue TITLE [PAYLOAD] | enqueue --lines", "Enqueue jobs", jobsEnqueueLong, jobsEnqueueExample}.command()
+	cmd := about{"enqueue TITLE [PAYLOAD] | enqueue --lines", op.EnqueueJob.Does, jobsEnqueueLong, jobsEnqueueExample}.command()
 	var f jobFlags
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.job.Tags, "tag", nil, "a tag, by which workers find the job; may be repeated")

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,17 +124,119 @@ func TestAssistantRedrivesADeadLetter(t *testing.T) {
 	}
 }
 
+// An assistant answers what became of an order: it finds the events by their key, one of them whole, and its outcome in
+// every group.
+func TestAssistantFollowsAnOrder(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t)
+	a.Exec("select posthorn.define_group('default', g, '{}') from unnest('{billing,mail}'::text[]) g")
+	a.Exec("select posthorn.publish('default', 'order.placed', json_build_object('note', repeat('long ', 100)), key => 'o-17')")
+	a.Exec(failFirst)
+	a.Exec("select posthorn.settle(lease, attempt) from posthorn.claim('default', 'mail', 'n', 1)")
+	a.Exec("select posthorn.publish('default', 'order.paid', key => 'o-17') union all select posthorn.publish('default', 'order.paid', key => 'o-18')")
+
+	type event struct {
+		ID      int64
+		Type    string
+		Key     string
+		Payload struct{ Note string }
+	}
+	var found struct {
+		Items []event
+		Next  string
+	}
+	var types []string
+	for cursor := ""; ; cursor = found.Next {
+		found.Next = ""
+		text, failed := a.call("search-events", map[string]any{"key": "o-17", "order": "oldest", "limit": 1, "cursor": cursor})
+		if err := json.Unmarshal([]byte(text), &found); failed || err != nil || len(found.Items) > 1 || strings.Contains(text, strings.Repeat("long ", 60)) {
+			t.Fatalf("the search: %s", text)
+		}
+		for _, e := range found.Items {
+			types = append(types, e.Key+" "+e.Type)
+		}
+		if found.Next == "" {
+			break
+		}
+	}
+	if got := strings.Join(types, ", "); got != "o-17 order.placed, o-17 order.paid" {
+		t.Fatalf("found %s", got)
+	}
+	text, failed := a.call("get-event", map[string]any{"id": 1})
+	var whole event
+	if err := json.Unmarshal([]byte(text), &whole); failed || err != nil || whole.Payload.Note != strings.Repeat("long ", 100) {
+		t.Errorf("the event: %s", text)
+	}
+	text, failed = a.call("get-event-outcomes", map[string]any{"id": 1})
+	var outcomes []struct{ Group, State, Error string }
+	if err := json.Unmarshal([]byte(text), &outcomes); failed || err != nil {
+		t.Fatalf("the outcomes: %s", text)
+	}
+	slices.SortFunc(outcomes, func(x, y struct{ Group, State, Error string }) int { return strings.Compare(x.Group, y.Group) })
+	if got := fmt.Sprint(outcomes); got != "[{billing DEAD card declined} {mail COMPLETED }]" {
+		t.Errorf("the outcomes: %s", got)
+	}
+	if text, failed := a.call("search-events", map[string]any{"cursor": "x"}); !failed || !strings.Contains(text, "Give the field next") {
+		t.Errorf("another cursor: %s", text)
+	}
+}
+
+// An assistant publishes and enqueues after a preview, and both are in the audit log.
+func TestAssistantPublishesAndEnqueues(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t, "--allow-changes")
+	for _, change := range []struct {
+		tool   string
+		given  map[string]any
+		says   string
+		result string // whether it was done as it was asked for
+		action string
+	}{
+		{
+			"publish-event", map[string]any{"type": "order.placed", "key": "o-17", "payload": map[string]any{"total": 12}, "tags": []string{"web"}, "metadata": map[string]any{"why": "a person asked"}},
+			"published event 1",
+			"select count(*) = 1 from posthorn.events where type = 'order.placed' and key = 'o-17' and payload->>'total' = '12' and tags = '{web}' and metadata->>'why' = 'a person asked'",
+			"publish-events order.placed",
+		},
+		{
+			"enqueue-job", map[string]any{"title": "send invoice", "tags": []string{"mail"}, "payload": map[string]any{"order": "o-17"}, "retry_delays": []string{"1 minute"}, "max_retries": 0},
+			"job 1 is enqueued",
+			"select count(*) = 1 from posthorn.jobs where title = 'send invoice' and payload->>'order' = 'o-17' and tags = '{mail}' and max_retries = 0",
+			"enqueue-job send invoice",
+		},
+	} {
+		preview, failed := a.call(change.tool, change.given)
+		code := previewCode.FindStringSubmatch(preview)
+		if failed || code == nil || !strings.Contains(preview, "o-17") {
+			t.Fatalf("the preview of %s: %s", change.tool, preview)
+		}
+		if a.is(change.result) {
+			t.Errorf("the preview of %s has done it", change.tool)
+		}
+		change.given["confirm"] = code[1]
+		if text, failed := a.call(change.tool, change.given); failed || !strings.Contains(text, change.says) {
+			t.Errorf("%s: %s", change.tool, text)
+		}
+		if !a.is(change.result) {
+			t.Errorf("%s has not done it", change.tool)
+		}
+		if !a.is("select actor = 'mcp' and action || ' ' || subject = '" + change.action + "' and done = 1 from posthorn.list_actions('default', null, 1, null, '{}')") {
+			t.Errorf("the audit log does not have %s", change.action)
+		}
+	}
+}
+
 // Without --allow-changes, an assistant can only look.
 func TestAssistantOnlyLooks(t *testing.T) {
 	t.Parallel()
 	a := startAssistant(t)
 	names := a.names()
-	for _, name := range []string{"list-dead-letters", "get-job", "list-webhook-deliveries", "preview-seek-group"} {
+	for _, name := range []string{"list-dead-letters", "get-job", "list-webhook-deliveries", "preview-seek-group", "search-events", "get-event", "get-event-outcomes"} {
 		if !strings.Contains(names, " "+name+" ") {
 			t.Errorf("%s is missing", name)
 		}
 	}
-	for _, name := range []string{"redrive-dead-letters", "pause-group", "create-token"} {
+	for _, name := range []string{"redrive-dead-letters", "pause-group", "create-token", "publish-event", "enqueue-job"} {
 		if strings.Contains(names, " "+name+" ") {
 			t.Errorf("%s is offered", name)
 		}
@@ -144,7 +248,7 @@ func TestAssistantOnlyLooks(t *testing.T) {
 	}
 }
 
-// A list has no cursor: its answer does not say where the next page begins.
+// A list has no cursor: its answer does not say where the next page begins. That of a search does.
 func TestAssistantHasNoCursors(t *testing.T) {
 	t.Parallel()
 	tools, err := startAssistant(t).session.ListTools(t.Context(), nil)
@@ -157,8 +261,8 @@ func TestAssistantHasNoCursors(t *testing.T) {
 		if inputs["limit"] != nil {
 			limits++
 		}
-		if inputs["cursor"] != nil {
-			t.Errorf("%s has a cursor", tool.Name)
+		if (inputs["cursor"] != nil) != (tool.Name == "search-events") {
+			t.Errorf("%s has a cursor: %v", tool.Name, inputs["cursor"] != nil)
 		}
 	}
 	if limits == 0 {
@@ -178,6 +282,45 @@ func TestAssistantSeesNoSecrets(t *testing.T) {
 	}
 	if !strings.Contains(names, " pause-group ") {
 		t.Error("pause-group is missing")
+	}
+}
+
+// A secret is no input, and of the URL of a webhook, which may have one, the conversation has the host.
+func TestAssistantTakesNoSecrets(t *testing.T) {
+	t.Parallel()
+	a := startAssistant(t, "--allow-changes")
+	a.Exec(`select posthorn.create_webhook('default', 'chat', '{"url": "https://chat.example:8443/T07/sesame?key=word"}')`)
+	tools, err := a.session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools.Tools {
+		inputs, _ := tool.InputSchema.(map[string]any)["properties"].(map[string]any)
+		for name := range inputs {
+			if name == "headers" || strings.Contains(name, "secret") {
+				t.Errorf("%s takes %s", tool.Name, name)
+			}
+		}
+	}
+	for _, given := range []map[string]any{{"headers": map[string]any{"Authorization": "sesame"}}, {"secret": "whsec_c2VzYW1l"}} {
+		given["name"] = "chat"
+		if text, failed := a.call("change-webhook", given); !failed || !strings.Contains(text, "this conversation is kept") || strings.Contains(text, "sesame") {
+			t.Errorf("a secret: %s", text)
+		}
+	}
+	confirmed := map[string]any{"name": "chat", "batch": 2}
+	preview, _ := a.call("change-webhook", confirmed)
+	code := previewCode.FindStringSubmatch(preview)
+	if code == nil {
+		t.Fatalf("the preview: %s", preview)
+	}
+	confirmed["confirm"] = code[1]
+	for tool, given := range map[string]map[string]any{
+		"list-webhooks": nil, "get-webhook": {"name": "chat"}, "delete-webhook": {"name": "chat"}, "change-webhook": confirmed,
+	} {
+		if text, failed := a.call(tool, given); failed || !strings.Contains(text, "https://chat.example:8443/…") || strings.Contains(text, "sesame") || strings.Contains(text, "word") {
+			t.Errorf("%s: %s", tool, text)
+		}
 	}
 }
 

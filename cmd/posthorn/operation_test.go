@@ -12,7 +12,6 @@ import (
 // noOperations are commands that are no operations, and why.
 var noOperations = map[string]string{
 	"posthorn streams make-key": "it makes a file on this machine",
-	"posthorn jobs enqueue":     "it publishes jobs",
 	"posthorn archive verify":   "it reads object storage for long, and shows the progress",
 	"posthorn archive replay":   "it reads object storage for long, and shows the progress",
 	"posthorn archive restore":  "it reads object storage for long, and shows the progress",

@@ -43,7 +43,7 @@ func toolsOf(changes bool) []tool {
 			Name: described[i].Name, Description: described[i].Description, Input: described[i].Input,
 			Hints: map[string]bool{"readOnlyHint": !o.Changes(), "openWorldHint": false}, operation: o,
 		}
-		maps.DeleteFunc(t.Input.Properties, func(_ string, s op.Schema) bool { return s.Follows != "" }) // answers have no further fields
+		maps.DeleteFunc(t.Input.Properties, func(_ string, s op.Schema) bool { return s.Follows != "" || s.Secret }) // answers lack what is followed, and conversations are kept
 		if o.Changes() {
 			t.Hints["destructiveHint"] = o.Asks()
 			t.Description += " Without confirm it changes nothing, and answers with a preview."
@@ -108,6 +108,7 @@ func (c *session) run(ctx context.Context, t tool, values map[string]json.RawMes
 	}
 	var answer content
 	err := c.server.With(ctx, func(a *admin.Admin) (err error) {
+		a = a.HostsOnly()
 		if t.operation.Changes() {
 			preview, err := previewOf(ctx, a, t, in, values)
 			if err != nil {

@@ -131,7 +131,7 @@ begin
     raise exception 'a tag of a job cannot have a comma'
       using errcode = 'PH004', hint = 'Workers ask over HTTP for tags with commas between them. Give several tags, or use another character.';
   elsif cardinality(labels) > 100 then
-    raise exception 'a job can have 100 tags, not %', cardinality(labels)
+    raise exception 'a job can have up to 100 tags, not %', cardinality(labels)
       using errcode = 'PH004', hint = 'Tags tell which workers want a job; a description belongs in the payload.';
   end if;
   return labels;

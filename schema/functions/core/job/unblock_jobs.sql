@@ -29,7 +29,7 @@ declare
   months date[];
 begin
   if cardinality(ids) > most then
-    raise exception 'a job can wait for % jobs, not %', most, cardinality(ids)
+    raise exception 'a job can wait for up to % jobs, not %', most, cardinality(ids)
       using errcode = 'PH004', hint = 'Let a job wait for each part of them, and this one for those jobs.';
   end if;
   -- Ids from new_id on belong to jobs that were enqueued later, or to this one.

@@ -14,7 +14,7 @@ begin
     raise exception 'key must be up to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Use the id of the entity that the event is about, or a hash of it.';
   elsif cardinality(tags) > 100 then
-    raise exception 'an event can have 100 tags, not %', cardinality(tags)
+    raise exception 'an event can have up to 100 tags, not %', cardinality(tags)
       using errcode = 'PH004', hint = 'Tags are labels by which the event is found; lists belong in the payload.';
   elsif exists (select from unnest(tags) tag where posthorn.is_name(tag) is not true) then
     raise exception 'each tag must be 1 to 255 bytes without control characters'

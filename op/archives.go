@@ -16,8 +16,6 @@ var ListArchives = listAll(About{
 	Does:    "List archives and their positions",
 	More:    "Each has its lag, the size of its segments, and the error that stops it.",
 	Example: "posthorn archive list --namespace shop --json",
-	ByHand:  map[Face]string{Page: "relays, imports and archives are one page"},
-	Page:    "relays",
 }, (*admin.Admin).Archives)
 
 // ArchiveDetails is an archive with its streams.

@@ -13,8 +13,6 @@ var ListImports = listAll(About{
 	Does:    "List imports, their leaders and their positions",
 	More:    "Each has its lag at the broker, and the error that stops it.",
 	Example: "posthorn imports list --namespace shop --json",
-	ByHand:  map[Face]string{Page: "relays, imports and archives are one page"},
-	Page:    "relays",
 }, (*admin.Admin).Imports)
 
 // ImportDetails is an import with its position in each stream, and its dead letters.

@@ -93,11 +93,8 @@ func (p *Pages) issue(ctx context.Context, r *Request, o op.Any, to func(r *Requ
 
 // pageOfTopic is the page that lists the things of a topic.
 func pageOfTopic(about op.About) string {
-	switch about.Topic.Many {
-	case "subscriptions":
+	if about.Topic.Many == "subscriptions" {
 		return "groups"
-	case "imports", "archives":
-		return "relays"
 	}
 	return about.Topic.Slug()
 }

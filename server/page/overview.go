@@ -172,8 +172,8 @@ func quietLines(s admin.Summary) []line {
 	add(s.Nodes > 0, "Nodes", "nodes", count(s.Nodes)+" alive")
 	add(s.Projections > 0, "Projections", "projections", count(s.Projections))
 	add(s.Relays > 0, "Relays", "relays", count(s.Relays))
-	add(s.Archives > 0, "Archives", "relays", count(s.Archives))
-	add(s.Imports > 0, "Imports", "relays", count(s.Imports))
+	add(s.Archives > 0, "Archives", "archives", count(s.Archives))
+	add(s.Imports > 0, "Imports", "imports", count(s.Imports))
 	add(s.Streams > 0, "Streams", "streams", upTo(s.Streams, 10000))
 	log := []any{size(s.LogBytes) + ", all namespaces"}
 	if !s.LastEventAt.IsZero() {

@@ -13,10 +13,12 @@ import (
 func (p *Pages) relays() {
 	p.screen(Screen{Path: "relays", Live: true, Show: listRelays})
 	p.screen(Screen{Path: "relay", Under: "relays", Live: true, Show: showRelay})
-	p.screen(Screen{Path: "import", Under: "relays", Live: true, Show: showImport})
-	p.operation(op.DeleteImport, func(r *Request) string { return r.Link("relays") })
+	p.screen(Screen{Path: "imports", Live: true, Show: listImports})
+	p.screen(Screen{Path: "import", Under: "imports", Live: true, Show: showImport})
+	p.operation(op.DeleteImport, func(r *Request) string { return r.Link("imports") })
+	p.screen(Screen{Path: "archives", Live: true, Show: listArchives})
+	p.screen(Screen{Path: "archive", Under: "archives", Live: true, Show: showArchive})
 	p.operation(op.RelistArchive, nil)
-	p.screen(Screen{Path: "archive", Under: "relays", Live: true, Show: showArchive})
 	for _, verb := range []string{"pause", "resume"} {
 		p.action(Action{Path: "relay/" + verb, Do: func(ctx context.Context, r *Request) (string, string, error) {
 			name := r.Value("name")
@@ -27,20 +29,18 @@ func (p *Pages) relays() {
 }
 
 func listRelays(ctx context.Context, r *Request) (*View, error) {
-	var data struct {
-		Relays   []admin.RelayStatus
-		Imports  []admin.ImportStatus
-		Archives []admin.ArchiveStatus
-	}
-	var err error
-	if data.Relays, err = r.Admin.Relays(ctx); err != nil {
-		return nil, err
-	}
-	if data.Imports, err = r.Admin.Imports(ctx); err != nil {
-		return nil, err
-	}
-	data.Archives, err = r.Admin.Archives(ctx)
-	return &View{Title: "Relays", Data: data}, err
+	relays, err := r.Admin.Relays(ctx)
+	return &View{Title: "Relays", Data: relays}, err
+}
+
+func listImports(ctx context.Context, r *Request) (*View, error) {
+	imports, err := r.Admin.Imports(ctx)
+	return &View{Title: "Imports", Data: imports}, err
+}
+
+func listArchives(ctx context.Context, r *Request) (*View, error) {
+	archives, err := r.Admin.Archives(ctx)
+	return &View{Title: "Archives", Data: archives}, err
 }
 
 func showRelay(ctx context.Context, r *Request) (*View, error) {

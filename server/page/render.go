@@ -127,6 +127,8 @@ var navigation = []navigationEntry{
 	{Path: "schedules", Name: "Schedules"},
 	{Path: "streams", Name: "Streams"},
 	{Path: "relays", Name: "Relays"},
+	{Path: "imports", Name: "Imports"},
+	{Path: "archives", Name: "Archives"},
 	{Path: "projections", Name: "Projections"},
 	{Path: "webhooks", Name: "Webhooks"},
 	{Path: "busy", Name: "Busy"},

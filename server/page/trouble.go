@@ -110,7 +110,7 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 	case "schedules":
 		t.Show = one("schedules", "schedule", "name")
 	case "relays", "archives", "imports":
-		t.Show = r.Link("relays")
+		t.Show = r.Link(f.Check)
 	case "failovers":
 		t.Show, t.Buttons = one("failovers", "failover", "id"), failoverButtons(f)
 	case "confidential streams":

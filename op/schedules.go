@@ -65,7 +65,7 @@ var PutSchedule = Op[PutScheduleInput, admin.ScheduleStatus]{
 		Does:    "Make a schedule, or change it",
 		More:    "The input is the whole schedule: a field that it leaves out has its default, but a paused schedule stays paused.",
 		Example: "posthorn schedules add nightly '0 2 * * *' report.due",
-		ByHand:  map[Face]string{Command: "PAYLOAD may come from the standard input, and flags make a job"},
+		ByHand:  map[Face]string{Page: "its form says when the schedule is due, and has the fields of a job", Command: "PAYLOAD may come from the standard input, and flags make a job"},
 	},
 	Call: putSchedule,
 	Load: loadSchedule,

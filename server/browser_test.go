@@ -82,6 +82,7 @@ var walks = map[string]func(p *person){
 	"tags of jobs":             walkJobTags,
 	"streams":                  walkStreams,
 	"schedules":                walkSchedules,
+	"schedule that is made":    walkMakeSchedule,
 	"nodes":                    walkNodes,
 	"relays":                   walkRelays,
 	"projections":              walkProjections,

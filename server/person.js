@@ -55,7 +55,7 @@ function choose(label, value) {
     const option = [...e.options].find((o) => o.text === value);
     if (!option) return "there is no such option";
     e.value = option.value;
-  } else if (e.type === "checkbox") {
+  } else if (e.type === "checkbox" || e.type === "radio") {
     if (e.checked !== (value === "yes")) e.click();
   } else {
     e.value = value;

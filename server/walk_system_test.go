@@ -48,6 +48,48 @@ func walkSchedules(p *person) {
 	p.recorded("run-schedule nightly 1", "pause-schedule nightly 1", "resume-schedule nightly 1")
 }
 
+// The form of a schedule says when it is due while a person types, and has fields for the job that it enqueues.
+func walkMakeSchedule(p *person) {
+	p.visit("/")
+	p.goTo("Schedules")
+	p.click("Make a schedule…")
+	p.sees("Its next times are here, once it says when.")
+	p.fill("Name", "mornings")
+	p.fill("When", "30 8 * * mon-fri")
+	p.sees("At 08:30, on Monday to Friday, in UTC. The next times, by your clock:")
+	p.fill("Time zone", "Europe/Nowhere")
+	p.sees("time zone 'Europe/Nowhere' is not known")
+	p.fill("Time zone", "Europe/Berlin")
+	p.sees("At 08:30, on Monday to Friday, in Europe/Berlin.")
+	p.fill("When", "61 8 * * *")
+	p.sees("'61' is no minute", "Give values from 0 to 59")
+	p.fill("When", "30 8 * * mon-fri")
+	p.sees("At 08:30")
+	p.seesNone("The task in a few words")
+	p.choose("Enqueue a job", "yes")
+	p.seesNone("The type of the event")
+	p.fill("Title. The task in a few words", "send reports")
+	p.fill("Tags. Workers claim jobs by their tags", "mail, reports")
+	p.fill("Payload. Any JSON, up to 1 MiB. Default: {}", `{"of": "yesterday"}`)
+	p.fill("Max retries. How many attempts may fail. Default: 3", "0")
+	p.choose("Times that were missed while no process ran", "Not at all")
+	p.click("Save")
+	p.sees("Schedule mornings is active.", "at 08:30, on Monday to Friday")
+	p.finds(`select (cron_expression, timezone, catch_up) = ('30 8 * * mon-fri', 'Europe/Berlin', 'skip')
+		and job = '{"title": "send reports", "tags": ["mail", "reports"], "payload": {"of": "yesterday"}, "max_retries": 0}' from posthorn.schedules`)
+	p.click("Change…")
+	p.sees("Change schedule mornings", "At 08:30, on Monday to Friday, in Europe/Berlin.")
+	p.fill("Title. The task in a few words", "send all reports")
+	p.click("Save")
+	p.finds(`select job = '{"title": "send all reports", "tags": ["mail", "reports"], "payload": {"of": "yesterday"}, "max_retries": 0}' from posthorn.schedules`)
+	p.click("Change…")
+	p.choose("Publish an event", "yes")
+	p.fill("Event type. The type of the event; required without job", "report.due")
+	p.click("Save")
+	p.finds("select event_type = 'report.due' and job is null from posthorn.schedules")
+	p.recorded("put-schedule mornings 1", "put-schedule mornings 1", "put-schedule mornings 1")
+}
+
 // A node that sends no heartbeats is removed, and its lease is free.
 func walkNodes(p *person) {
 	p.exec(p.T, `select posthorn.register_node('default', 'node-1', 'web')`)

@@ -220,6 +220,30 @@ function convertTypedTimes() {
   }
 }
 
+// The meaning of a cron expression follows what the person types, after a pause.
+let asking, asked;
+document.addEventListener("input", (event) => {
+  if (!event.target.matches("[data-when]")) return;
+  clearTimeout(asking);
+  asking = setTimeout(askWhen, 300);
+});
+
+async function askWhen() {
+  asked?.abort();
+  asked = new AbortController();
+  const query = new URLSearchParams();
+  for (const input of document.querySelectorAll("[data-when]")) query.set(input.name, input.value);
+  try {
+    const answer = await fetch(location.pathname + "?" + query, { signal: asked.signal });
+    const when = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("when");
+    if (!answer.ok || !when) return;
+    renew(document.getElementById("when"), when);
+    setTimes();
+  } catch {
+    // the next key asks again
+  }
+}
+
 convertTypedTimes();
 setAxes();
 setTimes();

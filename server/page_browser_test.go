@@ -49,7 +49,7 @@ var pageLink = regexp.MustCompile(`href="(/ui/default[^"#]*)"`)
 
 // A browser shows each page that the navigation and the lists lead to, in light and
 // dark: without an error, without a request to another host, not wider than the screen,
-// without a serious finding of axe, and as readsWell asks.
+// without a serious finding of axe, and as readsWell and boxes ask.
 func everyPage(t *testing.T, chromium *browser, width int64) {
 	p := newPerson(t, chromium, width)
 	p.shop(t)
@@ -69,6 +69,7 @@ func everyPage(t *testing.T, chromium *browser, width int64) {
 			t.Errorf("%s, %s: %s", path, scheme, found)
 		}
 		p.must("readsWell")
+		p.must("boxes")
 	}
 }
 

@@ -16,7 +16,15 @@ function reach(e) {
   return e.contains(top) ? "" : `covered by ${top ? top.outerHTML.slice(0, 200) : "the edge of the screen"}`;
 }
 
+// unfoldFor opens the folded filter, if a part of it that matches is asked for.
+function unfoldFor(selector, matches) {
+  for (const folded of all("details.fold:not([open])")) {
+    if ([...folded.querySelectorAll(selector)].some(matches)) folded.querySelector("summary").click();
+  }
+}
+
 function click(name, row, within) {
+  if (!row) unfoldFor("a, button", (e) => words(e.textContent) === name);
   const places = row ? rows(row) : all(within);
   const found = [...new Set(places.flatMap((p) => all("a, button", p)))].filter((e) => words(e.innerText) === name);
   if (found.length !== 1) return `${found.length} links and buttons have this text`;
@@ -34,7 +42,9 @@ function unfold(name) {
   return "";
 }
 
+// field finds the field with a label, for which a person unfolds the filter.
 function field(label) {
+  unfoldFor("label", (l) => words(l.textContent) === label);
   const found = all("input, select, textarea").filter((e) => [...(e.labels || [])].some((l) => words(l.textContent) === label));
   return found.length === 1 ? found[0] : undefined;
 }
@@ -114,6 +124,14 @@ function layout() {
   const nameless = all("input, select, textarea, button, a").filter((e) =>
     !words([...(e.labels || [])].map((l) => l.textContent).join(" ") + (e.ariaLabel || "") + (e.matches("a, button") ? e.textContent : "")));
   return nameless.length ? `without a name: ${nameless[0].outerHTML.slice(0, 300)}` : "";
+}
+
+// boxes says which list is wider than a phone, so that a person scrolls sideways, and which filter covers its list.
+function boxes() {
+  if (innerWidth > 640) return all(".fold:not([open]), .fold > summary").length ? "a filter is folded on a desk" : "";
+  const wide = all("main .scroll:has(> table)").find((e) => e.scrollWidth > e.clientWidth + 1);
+  if (wide) return `one has to scroll ${wide.ariaLabel} sideways: ${wide.innerText.slice(0, 300)}`;
+  return all(".fold[open]").length ? "the filter is not folded" : "";
 }
 
 // readsWell says which text is written as programs write it: a line end as \n, outside of JSON, or the heading of numbers

@@ -375,5 +375,5 @@ func TestPageArchivesCountEventsThatAreLeft(t *testing.T) {
 	s := serve(t)
 	s.exec(t, `select posthorn.define_archive('default', 'cold', 'file:///var/archive')`)
 	s.publish(t, 3)
-	s.visit(t).get("/ui/default/archives").wantPage(t, 200, `<td class="n">3</td><td class="n">0</td>`)
+	s.visit(t).get("/ui/default/archives").wantPage(t, 200, `<td data-label="Events left" class="n">3</td><td data-label="Archived" class="n">0</td>`)
 }

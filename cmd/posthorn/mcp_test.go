@@ -193,13 +193,15 @@ func TestAssistantPublishesAndEnqueues(t *testing.T) {
 		action string
 	}{
 		{
-			"publish-event", map[string]any{"type": "order.placed", "key": "o-17", "payload": map[string]any{"total": 12}, "tags": []string{"web"}, "metadata": map[string]any{"why": "a person asked"}},
+			"publish-event",
+			map[string]any{"type": "order.placed", "key": "o-17", "payload": map[string]any{"total": 12}, "tags": []string{"web"}, "metadata": map[string]any{"why": "a person asked"}},
 			"published event 1",
 			"select count(*) = 1 from posthorn.events where type = 'order.placed' and key = 'o-17' and payload->>'total' = '12' and tags = '{web}' and metadata->>'why' = 'a person asked'",
 			"publish-events order.placed",
 		},
 		{
-			"enqueue-job", map[string]any{"title": "send invoice", "tags": []string{"mail"}, "payload": map[string]any{"order": "o-17"}, "retry_delays": []string{"1 minute"}, "max_retries": 0},
+			"enqueue-job",
+			map[string]any{"title": "send invoice", "tags": []string{"mail"}, "payload": map[string]any{"order": "o-17"}, "retry_delays": []string{"1 minute"}, "max_retries": 0},
 			"job 1 is enqueued",
 			"select count(*) = 1 from posthorn.jobs where title = 'send invoice' and payload->>'order' = 'o-17' and tags = '{mail}' and max_retries = 0",
 			"enqueue-job send invoice",

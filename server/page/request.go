@@ -82,6 +82,20 @@ func (r *Request) Same(parameters ...any) string {
 	return withQuery(link(r.Namespace, r.path), r.values, parameters)
 }
 
+// placing are parameters that say which part of a list is shown, and in which order.
+var placing = []string{"before", "after", "upto", "sort"}
+
+// Given is the number of parameters that narrow a list. Before is a time there, and of other lists the number of a row.
+func (r *Request) Given() (n int) {
+	for name := range r.values {
+		value := r.Value(name)
+		if value != "" && (!slices.Contains(placing, name) || name == "before" && strings.Contains(value, ":")) {
+			n++
+		}
+	}
+	return n
+}
+
 func link(namespace, path string) string {
 	address := Root + url.PathEscape(namespace)
 	if path != "" {

@@ -220,6 +220,13 @@ function convertTypedTimes() {
   }
 }
 
+// On a phone a filter is folded, so that the list is in sight.
+const phone = matchMedia("(max-width: 640px)");
+function fold() {
+  for (const filter of document.querySelectorAll("details.fold")) filter.open = !phone.matches;
+}
+phone.addEventListener("change", fold);
+
 // The meaning of a cron expression follows what the person types, after a pause.
 let asking, asked;
 document.addEventListener("input", (event) => {
@@ -244,6 +251,7 @@ async function askWhen() {
   }
 }
 
+fold();
 convertTypedTimes();
 setAxes();
 setTimes();

@@ -68,7 +68,7 @@ func cronField(field string, low, top int, names []string) cronSet {
 			if to = from; isRange {
 				to = cronValue(end, names)
 			}
-			if names != nil && low == 0 && isRange && to == 0 { // fri-sun
+			if end == "sun" { // as in fri-sun
 				to = 7
 			}
 			if stepped && !isRange {
@@ -77,7 +77,7 @@ func cronField(field string, low, top int, names []string) cronSet {
 		} else if stepped && part == field {
 			set.step = step
 		}
-		if step < 1 || from < low || to > top || from > to {
+		if step < 1 || step > top || from < low || to > top || from > to {
 			return cronSet{}
 		}
 		for v := from; v <= to; v += step {
@@ -153,6 +153,9 @@ func timesInWords(minutes, hours cronSet) string {
 }
 
 func daysInWords(days, weekdays, hours cronSet) string {
+	if !days.wild && !weekdays.wild && (days.all || weekdays.all) { // one of the two is enough
+		days.all, weekdays.all = true, true
+	}
 	onDay := "on " + numbered("day", days) + " of the month"
 	onWeekday := in("on", weekdays, cronWeekdays)
 	switch {

@@ -47,7 +47,7 @@ type NewJob struct {
 	Payload     json.RawMessage            `json:"payload,omitempty" doc:"Any JSON, up to 1 MiB. Default: {}"`
 	Tags        []string                   `json:"tags,omitempty" maxItems:"100" doc:"Workers claim jobs by their tags"`
 	Description string                     `json:"description,omitempty" doc:"More about the job, for people"`
-	Priority    int                        `json:"priority,omitempty" doc:"Jobs of higher priority are claimed first. Default: 0"`
+	Priority    int                        `json:"priority,omitempty" minimum:"-999999999" maximum:"999999999" doc:"Jobs of higher priority are claimed first. Default: 0"`
 	RunAt       time.Time                  `json:"run_at,omitzero" doc:"The time before which the job is not claimed. Default: now"`
 	MaxRetries  *int64                     `json:"max_retries,omitempty" minimum:"0" maximum:"1000000" doc:"How many attempts may fail. Default: 3"`
 	RetryDelays []string                   `json:"retry_delays,omitempty" maxItems:"1000" doc:"The delay after each failed attempt; the last one applies to all further attempts. Default: 5 minutes"`

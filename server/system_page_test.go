@@ -240,6 +240,12 @@ func TestScheduleForms(t *testing.T) {
 		bad[name] = []string{wrong}
 		b.post(page, "/ui/default/schedule/put", bad).wantPage(t, 400, "")
 	}
+	job := url.Values{"name": {"tidy"}, "cron_expression": {"@hourly"}, "kind": {"job"}, "job_title": {"tidy"}, "job_priority": {"-3"}}
+	b.post(page, "/ui/default/schedule/put", job).wantPage(t, 200, "Schedule tidy is active.")
+	b.get("/ui/default/schedule/put?name=tidy").wantPage(t, 200, `name="job_priority" value="-3"`)
+	s.exec(t, `select posthorn.schedule_job('default', 'odd', '@hourly', '{"title": "odd", "retry_delays": [60]}')`)
+	b.get("/ui/default/schedule/put?name=odd").wantPage(t, 409, "has a field that the form cannot show")
+	s.exec(t, "select posthorn.unschedule('default', name) from unnest('{tidy,odd}'::text[]) name")
 	ask := b.get("/ui/default/schedule/delete?name=nightly").wantPage(t, 200, "Delete schedule nightly (0 7 * * *, report.due)?")
 	b.post(ask, "/ui/default/schedule/delete", url.Values{"name": {"nightly"}}).wantPage(t, 200, "Deleted schedule nightly.", "There is no schedule.")
 	b.get("/ui/default/schedule/delete?name=nightly").wantPage(t, 404, "nightly")

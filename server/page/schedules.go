@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -98,8 +99,11 @@ func (p *Pages) askSchedule(ctx context.Context, r *Request) (*View, error) {
 	}
 	var job admin.NewJob
 	if form.IsJob {
-		if err := json.Unmarshal(b.Job, &job); err != nil {
-			return nil, err
+		if err := json.Unmarshal(b.Job, &job); err != nil { // SQL takes periods as numbers, too
+			return nil, &Problem{
+				Status: http.StatusConflict, Detail: "the job of this schedule has a field that the form cannot show",
+				Hint: "Change it as it was made: by a program, in SQL or over HTTP.",
+			}
 		}
 	}
 	for _, f := range op.Fields(&job) {

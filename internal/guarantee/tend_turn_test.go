@@ -49,10 +49,11 @@ func TestAllLearnThatJobsWaitForEvents(t *testing.T) {
 }
 
 // tendBetween is what upkeep did in a turn between two rounds of all parts.
-const tendBetween = `
-	select case when setval('posthorn.tend_from', 1) > 0
-		and setval('posthorn.tend_all_from', (1000 * extract(epoch from clock_timestamp()))::bigint + 1700) > 0
-	then posthorn.tend(in_turn => true) end`
+const tendBetween = "select posthorn.tend(in_turn => true)"
+
+// turnsBetween gives each call of tend its turn, and none that of all parts, however slow the machine is.
+const turnsBetween = `create or replace function posthorn.is_turn_to_tend(turns regclass, pause int, early int) returns boolean
+	language sql return turns = 'posthorn.tend_from'::regclass`
 
 // Between two rounds of all parts, upkeep does those that have something to do, and one that cannot know.
 func TestUpkeepBetweenRoundsDoesWhatIsDue(t *testing.T) {
@@ -71,6 +72,7 @@ func TestUpkeepBetweenRoundsDoesWhatIsDue(t *testing.T) {
 			s := database(t)
 			s.subscribe("some", "{}")
 			s.exec("select posthorn.tend()")
+			s.exec(turnsBetween)
 			want := []string{"expire_jobs"}
 			if part != "" {
 				s.exec(prepare)
@@ -87,6 +89,7 @@ func TestUpkeepBetweenRoundsDoesWhatIsDue(t *testing.T) {
 func TestUpkeepBetweenRoundsShowsBrokenParts(t *testing.T) {
 	t.Parallel()
 	s := database(t)
+	s.exec(turnsBetween)
 	s.exec("alter table posthorn.delayed rename to hidden")
 	equal(t, "errors", column[string](s, "select jsonb_object_keys(("+tendBetween+")->'errors')"), []string{"deliver_delayed"})
 	equal(t, "the others are done", value[bool](s, "select ("+tendBetween+") ?& posthorn.frequent_upkeep_parts()"), true)

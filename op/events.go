@@ -100,7 +100,7 @@ var GetEventOutcomes = Op[ByID, []admin.Outcome]{
 		Path: "/v1/events/{id}/outcomes", Page: "event",
 		Does: "Get the outcomes of an event",
 		More: "One for each group that receives the event, with the error of its last attempt: PENDING, PROCESSING, RETRYING, COMPLETED, " +
-			"COMPLETED_WITH_ERRORS or DEAD; PASSED_OVER: the group started after it, or was moved past it.",
+			"COMPLETED_WITH_ERRORS or DEAD; PASSED_OVER: the group started after it, or was moved past it; DELAYED: it enters the log at due_at.",
 		ByHand:  map[Face]string{Page: "the page of the event shows them"},
 		Without: map[Face]string{Command: "it is posthorn outcome, without a topic"},
 	},

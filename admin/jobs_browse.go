@@ -37,6 +37,16 @@ func (a *Admin) BrowseJobs(ctx context.Context, f JobFilter, before int64) (jobs
 // newest. It looks at a bounded number of jobs: lookedTo is the number below which it did not
 // look, 0 if it looked at all.
 func (a *Admin) SearchJobs(ctx context.Context, s JobSearch, before int64) (jobs []JobStatus, lookedTo int64, err error) {
+	ids, lookedTo, err := a.findJobs(ctx, s, before)
+	if err != nil || len(ids) == 0 {
+		return nil, lookedTo, err
+	}
+	jobs, err = rows[JobStatus](ctx, a.db, "browse jobs", "select * from posthorn.get_jobs($1::text, $2::bigint[])", a.namespace, ids)
+	return jobs, lookedTo, err
+}
+
+// findJobs is SearchJobs for the numbers of the jobs.
+func (a *Admin) findJobs(ctx context.Context, s JobSearch, before int64) (ids []int64, lookedTo int64, err error) {
 	type found struct {
 		Job      *int64 `db:"job"`
 		LookedTo *int64 `db:"looked_to"`
@@ -48,7 +58,6 @@ func (a *Admin) SearchJobs(ctx context.Context, s JobSearch, before int64) (jobs
 	if err != nil {
 		return nil, 0, err
 	}
-	var ids []int64
 	for _, f := range page {
 		if f.Job != nil {
 			ids = append(ids, *f.Job)
@@ -57,11 +66,55 @@ func (a *Admin) SearchJobs(ctx context.Context, s JobSearch, before int64) (jobs
 			lookedTo = *f.LookedTo
 		}
 	}
-	if len(ids) == 0 {
-		return nil, lookedTo, nil
+	return ids, lookedTo, nil
+}
+
+// foundAtOnce is the number of jobs that a part of an action changes.
+const foundAtOnce = 200
+
+// CountFoundJobs returns the number of jobs with numbers below before that a search finds, up to most or until it has
+// looked for a while: more tells whether there may be further ones.
+func (a *Admin) CountFoundJobs(ctx context.Context, s JobSearch, before, most int64, patience time.Duration) (n int64, more bool, err error) {
+	s.Limit = 1000
+	for began := time.Now(); ; {
+		ids, next, err := a.nextFound(ctx, s, before)
+		if n += int64(len(ids)); err != nil || next == 0 {
+			return n, false, err
+		}
+		if n >= most || time.Since(began) > patience {
+			return n, true, nil
+		}
+		before = next
 	}
-	jobs, err = rows[JobStatus](ctx, a.db, "browse jobs", "select * from posthorn.get_jobs($1::text, $2::bigint[])", a.namespace, ids)
-	return jobs, lookedTo, err
+}
+
+// nextFound returns jobs of a search, and the number below which it goes on, 0 at the end.
+func (a *Admin) nextFound(ctx context.Context, s JobSearch, before int64) (ids []int64, next int64, err error) {
+	ids, next, err = a.findJobs(ctx, s, before)
+	if len(ids) > 0 && len(ids) == s.Limit {
+		next = ids[len(ids)-1]
+	}
+	return ids, next, err
+}
+
+// SteerFoundJobs retries, cancels or deletes the next jobs that a search finds, newest first, with numbers below before.
+// It returns the number below which the next call goes on, 0 at the end, and how many jobs it has changed.
+func (a *Admin) SteerFoundJobs(ctx context.Context, action string, s JobSearch, before int64, reason, jobsAfter string) (next, jobs int64, err error) {
+	s.Limit = foundAtOnce
+	ids, next, err := a.nextFound(ctx, s, before)
+	if err != nil || len(ids) == 0 {
+		return next, 0, err
+	}
+	jobs, err = a.SteerChosenJobs(ctx, action, ids, reason, jobsAfter)
+	return next, jobs, err
+}
+
+// SteerChosenJobs retries, cancels or deletes jobs, and returns how many it has changed: it leaves out those whose status
+// does not allow it. jobsAfter is as for [Admin.CancelJobsAnd].
+func (a *Admin) SteerChosenJobs(ctx context.Context, action string, ids []int64, reason, jobsAfter string) (int64, error) {
+	return changed[int64](ctx, a, noStream, entry{action + "-jobs", "", map[string]any{"ids": ids}},
+		"select posthorn.steer_chosen_jobs($1::text, $2::text, $3::bigint[], $4::text, $5::text)",
+		a.namespace, action, ids, pg.Optional(pg.Storable(reason)), pg.Optional(jobsAfter))
 }
 
 // JobCount is the number of jobs in a state, see [JobStatus].State. Jobs that are stalled are

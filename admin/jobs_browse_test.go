@@ -1,9 +1,12 @@
 package admin_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
@@ -53,6 +56,60 @@ func TestSteerJobs(t *testing.T) {
 	testworld.Equal(t, "pending jobs", count("PENDING", "usual"), 7000)
 	steer("delete", "PENDING", "usual", last-251)
 	testworld.Equal(t, "pending jobs behind the last one", count("PENDING", "usual"), 1)
+}
+
+// An action on the jobs that a search finds reaches all of them in parts, and none that came later. Those whose status does
+// not allow it are left out.
+func TestSteerFoundJobs(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	w.Exec("select count(posthorn.enqueue('default', case when i % 2 = 0 then 'a needle' else 'hay' end, tags => '{x}')) from generate_series(1, 900) i")
+	w.Exec("select count(posthorn.complete_job(j.id, 'w')) from posthorn.claim_jobs('default', 'w', '{x}', 10) j") // five needles among them
+	last := testworld.Ask[int64](w, "select max(id) from posthorn.enqueued_jobs")
+	w.Exec("select posthorn.enqueue('default', 'a needle', tags => '{x}')")
+	search := admin.JobSearch{Title: "NEEDLE"}
+	n, more, err := w.Admin().CountFoundJobs(t.Context(), search, last+1, 10_000, time.Minute)
+	if err != nil || n != 450 || more {
+		t.Errorf("%d jobs are found, more %v, %v", n, more, err)
+	}
+	changed, parts := int64(0), 0
+	for before := last + 1; before > 0; parts++ {
+		next, jobs, err := w.Admin().SteerFoundJobs(t.Context(), "cancel", search, before, "test", "")
+		if err != nil || next >= before {
+			t.Fatalf("below %d it goes on below %d, %v", before, next, err)
+		}
+		changed += jobs
+		before = next
+	}
+	if changed != 445 || parts < 3 {
+		t.Errorf("%d jobs are changed in %d parts", changed, parts)
+	}
+	const left = "select count(*)::int from posthorn.jobs where title = $1 and status = $2"
+	testworld.Equal(t, "the needle that came later", testworld.Ask[int](w, left, "a needle", "PENDING"), 1)
+	testworld.Equal(t, "hay", testworld.Ask[int](w, left, "hay", "PENDING"), 445)
+	if _, err := w.Admin().SteerChosenJobs(t.Context(), "eat", []int64{1}, "", ""); !errors.Is(err, pg.ErrInvalid) {
+		t.Errorf("another action: %v", err)
+	}
+}
+
+// Of the jobs that were chosen those are changed that are there, once each, and none of another namespace.
+func TestSteerChosenJobs(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	w.Exec("select posthorn.define_namespace('other')")
+	job := testworld.Ask[int64](w, "select posthorn.enqueue('default', 'here')")
+	foreign := testworld.Ask[int64](w, "select posthorn.enqueue('other', 'there')")
+	done := testworld.Ask[int64](w, "select posthorn.enqueue('default', 'done', tags => '{x}')")
+	w.Exec("select posthorn.complete_job(j.id, 'w') from posthorn.claim_jobs('default', 'w', '{x}', 1) j")
+	const null = "select posthorn.steer_chosen_jobs(null, 'cancel', array[$1::bigint])"
+	if _, err := w.Pool().Exec(t.Context(), null, foreign); err == nil {
+		t.Error("jobs are changed without a namespace")
+	}
+	changed, err := w.Admin().SteerChosenJobs(t.Context(), "cancel", []int64{foreign, done, job, job, 4711}, "test", "")
+	if err != nil || changed != 1 {
+		t.Errorf("%d jobs are changed, %v", changed, err)
+	}
+	testworld.Equal(t, "statuses", testworld.Ask[string](w, "select string_agg(status, ' ' order by id) from posthorn.jobs"), "CANCELLED PENDING COMPLETED")
 }
 
 // All jobs of a status and tags are changed by one call, in several transactions. The audit log

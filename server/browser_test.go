@@ -79,6 +79,8 @@ var walks = map[string]func(p *person){
 	"job that failed":          walkFailedJob,
 	"search jobs":              walkSearchJobs,
 	"retry all jobs":           walkRetryJobs,
+	"choose jobs":              walkChooseJobs,
+	"choose dead letters":      walkChooseDeadLetters,
 	"tags of jobs":             walkJobTags,
 	"streams":                  walkStreams,
 	"schedules":                walkSchedules,

@@ -155,6 +155,9 @@ func TestPageErrors(t *testing.T) {
 	b.get("/ui/default/audit?before=x").wantPage(t, 400, "before is not a number")
 	b.get("/ui/default/groups?name=%00").wantPage(t, 400, "not valid UTF-8 without NUL")
 	b.get("/ui/default/groups?name=a&name=b").wantPage(t, 400, "more than once")
+	b.get("/ui/default/job?id=1&id=2").wantPage(t, 400, "more than once")
+	b.get("/ui/default/jobs/cancel?id=1&id=").wantPage(t, 400, "is not a number")
+	b.get("/ui/default/dead-letters/redrive?chosen=true").wantPage(t, 400, "no row is chosen")
 	b.send(t.Context(), http.MethodDelete, "/ui/default/groups", nil).wantPage(t, 405, "DELETE is not possible here")
 	b.get("/ui/-/nothing/style.css").wantNone(t, "<html")
 }

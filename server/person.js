@@ -45,7 +45,7 @@ function unfold(name) {
 // field finds the field with a label, for which a person unfolds the filter.
 function field(label) {
   unfoldFor("label", (l) => words(l.textContent) === label);
-  const found = all("input, select, textarea").filter((e) => [...(e.labels || [])].some((l) => words(l.textContent) === label));
+  const found = all("input, select, textarea").filter((e) => [...(e.labels || [])].some((l) => words(l.textContent) === label) || e.ariaLabel === label);
   return found.length === 1 ? found[0] : undefined;
 }
 

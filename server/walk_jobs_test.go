@@ -84,6 +84,64 @@ func walkRetryJobs(p *person) {
 	p.recorded("retry-jobs 20")
 }
 
+// Jobs are chosen by their boxes, and all that match a search are changed: not only those of a status and tags.
+func walkChooseJobs(p *person) {
+	p.exec(p.T, `select posthorn.enqueue('default', 'call ' || i, tags => '{sms}', max_retries => 0) from generate_series(1, 9) i`)
+	p.exec(p.T, `select posthorn.fail_job(j.id, 'w', 'no answer') from posthorn.claim_jobs('default', 'w', '{sms}', 100) j`)
+	pending := func(want string) {
+		p.finds("select array_agg(id order by id) filter (where status = 'PENDING') = '" + want + "' from posthorn.jobs")
+	}
+	p.visit("/ui/default/jobs")
+	p.sees("With a status there are actions on all that match.")
+	p.seesNone("Retry the chosen…")
+	p.choose("Choose job 3", "yes")
+	p.choose("Choose job 7", "yes")
+	p.exec(p.T, `select posthorn.enqueue('default', 'late arrival')`)
+	p.sees("late arrival") // the page was renewed, and the boxes stay ticked
+	p.click("Retry the chosen…")
+	p.sees("Retry 2 jobs?", "id 7,3")
+	p.click("Retry 2")
+	p.sees("2 of 2", "done")
+	pending("{3,7,10}")
+	p.visit("/ui/default/jobs?state=failed")
+	p.choose("Choose all jobs of the page", "yes")
+	p.click("Cancel the chosen…")
+	p.sees("Cancel 7 jobs?")
+	p.click("Cancel 7")
+	p.sees("0 of 7", "done") // those that have failed stay as they are
+	p.visit("/ui/default/jobs?state=failed")
+	p.fill("Title contains", "CALL 8")
+	p.click("Show")
+	p.click("Retry all that match …")
+	p.sees("Retry 1 job?", "title CALL 8")
+	p.click("Retry 1")
+	p.sees("1 of 1", "done")
+	pending("{3,7,8,10}")
+	p.recorded("retry-jobs 2", "cancel-jobs 0", "retry-jobs 1")
+}
+
+// Dead letters are chosen by their boxes.
+func walkChooseDeadLetters(p *person) {
+	p.exec(p.T, `select posthorn.define_group('default', 'billing', '{}')`)
+	fail := func(eventType string, n int) {
+		p.exec(p.T, `select posthorn.publish('default', $1::text) from generate_series(1, $2::int)`, eventType, n)
+		p.exec(p.T, `with c as (select * from posthorn.claim('default', 'billing', 'n', 4))
+			select posthorn.settle(min(lease), min(attempt), jsonb_agg(jsonb_build_object('event', event_id, 'error', 'no', 'permanent', true))) from c`)
+	}
+	fail("order.placed", 4)
+	p.visit("/ui/default/dead-letters")
+	p.choose("Choose dead letter 2", "yes")
+	p.choose("Choose dead letter 4", "yes")
+	fail("order.paid", 1)
+	p.sees("order.paid") // the page was renewed, and the boxes stay ticked
+	p.click("Redrive the chosen…")
+	p.sees("Redrive 2 dead letters?", "id 4,2")
+	p.click("Redrive 2")
+	p.sees("2 of 2", "done")
+	p.finds("select array_agg(id order by id) = '{1,3,5}' from posthorn.list_dead_letters('default')")
+	p.recorded("redrive-dead-letters 2")
+}
+
 // A search among many jobs goes on by itself until it finds one, and can be stopped. If a part of it fails, the person
 // reads why, and can go on.
 func walkSearchJobs(p *person) {

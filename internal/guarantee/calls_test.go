@@ -210,6 +210,7 @@ var everyday = []calls{
 		"select posthorn.count_jobs_to_steer('default', 'FAILED')",
 		"select count(*) from posthorn.steer_jobs('default', 'retry', 'FAILED')",
 		"select count(*) from posthorn.steer_jobs('default', 'cancel', 'PENDING', max_jobs => 10)",
+		"select posthorn.steer_chosen_jobs('default', 'cancel', array[$pending, $blocked]::bigint[])",
 		"select posthorn.resume_job_tag('default', 'fresh')",
 		"select count(*) from posthorn.maintain_job_tables()",
 	}},

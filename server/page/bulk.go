@@ -34,7 +34,8 @@ type Bulk struct {
 	// Match counts the things that the filter matches now.
 	Match func(ctx context.Context, r *Request, filter url.Values) (matched, error)
 	// Part touches the next things after a number, up to the last, at most a thousand
-	// or so, and returns the number of the last one that it looked at: 0 at the end.
+	// or so, and returns the number of the last one that it looked at: 0 at the end. It may go
+	// back from the last instead: then after is the number before which it goes on.
 	// It may run long after the request.
 	Part func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (next int64, err error)
 }
@@ -77,7 +78,7 @@ func (q question) FieldPairs() []parameter {
 }
 
 func (p *Pages) bulk(b Bulk) {
-	p.screen(Screen{Path: b.Path, Under: b.Back, Scope: b.Scope, Show: func(ctx context.Context, r *Request) (*View, error) {
+	p.screen(Screen{Path: b.Path, Under: b.Back, Scope: b.Scope, Many: true, Show: func(ctx context.Context, r *Request) (*View, error) {
 		return b.ask(ctx, r)
 	}})
 	p.action(Action{Path: b.Path, Scope: b.Scope, Do: func(ctx context.Context, r *Request) (string, string, error) {
@@ -87,6 +88,9 @@ func (p *Pages) bulk(b Bulk) {
 
 func (b Bulk) ask(ctx context.Context, r *Request) (*View, error) {
 	filter := r.Filter(b.Filter...)
+	if r.Value("chosen") != "" && filter.Get("id") == "" { // without this, all would be meant
+		return nil, invalid("no row is chosen", "Tick the boxes of some rows first.")
+	}
 	m, err := b.Match(ctx, r, filter)
 	if err != nil {
 		return nil, err

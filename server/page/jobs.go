@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/url"
@@ -25,27 +26,93 @@ func (p *Pages) jobs() {
 }
 
 func (p *Pages) steerJobs(o op.Any, advice string) {
-	about, selects := o.Describe(), op.Forms(&admin.JobFilter{})
+	about, selects := o.Describe(), slices.Concat(op.Forms(&admin.JobFilter{}), searchFields, []string{"id"})
 	p.bulk(Bulk{
 		Path: about.Page, Name: about.Name, Scope: string(about.Scope), Verb: sentence(about.Verb), Noun: about.Topic.One, Advice: advice,
-		Back: "jobs", Filter: selects,
+		Back: "jobs", BackWith: []any{"id", ""}, Filter: selects, // the list has no filter by id
 		Choices: slices.DeleteFunc(op.Fields(o.New()), func(f op.Field) bool { return f.Form == "" || slices.Contains(selects, f.Form) }),
 		Match: func(ctx context.Context, r *Request, filter url.Values) (matched, error) {
-			status := filter.Get("status")
+			if filter.Get("id") != "" {
+				return matchChosen(filter)
+			}
+			status := steeredStatus(filter)
 			if about.Verb == "delete" && status != admin.JobPending || about.Verb == "cancel" && status == admin.JobFailed {
 				return matched{}, invalid("choose another status first", "Pending jobs can be deleted, and those that are pending or processing be cancelled.")
 			}
 			return matchJobs(ctx, r, filter)
 		},
 		Part: func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
-			f, err := jobFilter(filter)
-			if err != nil {
-				return 0, err
-			}
-			next, _, err := a.SteerJobs(ctx, about.Verb, f, after, last, "from the page", filter.Get("jobs_after"))
-			return next, err
+			return steerPart(ctx, a, about.Verb, filter, after, last)
 		},
 	})
+}
+
+// fromThePage is the reason of actions on many jobs.
+const fromThePage = "from the page"
+
+// steerPart changes the next jobs of a filter, or those that were chosen. A search goes back from the last one.
+func steerPart(ctx context.Context, a *admin.Admin, verb string, filter url.Values, after, last int64) (next int64, err error) {
+	jobsAfter := filter.Get("jobs_after")
+	ids, err := chosenIDs(filter)
+	if err != nil {
+		return 0, err
+	}
+	if len(ids) > 0 {
+		_, err = a.SteerChosenJobs(ctx, verb, ids, fromThePage, jobsAfter)
+		return 0, err
+	}
+	s, err := steeredSearch(filter)
+	if err != nil {
+		return 0, err
+	}
+	if s.Narrow() {
+		next, _, err = a.SteerFoundJobs(ctx, verb, s, cmp.Or(after, last+1), fromThePage, jobsAfter)
+	} else {
+		next, _, err = a.SteerJobs(ctx, verb, s.JobFilter, after, last, fromThePage, jobsAfter)
+	}
+	return next, err
+}
+
+// searchFields are the parameters of a search beside those of a filter.
+var searchFields = []string{"state", "title", "error", "payload", "enqueued_from", "enqueued_before"}
+
+// steeredSearch reads the parameters of a search, whose status is that of its state if it has none.
+func steeredSearch(filter url.Values) (admin.JobSearch, error) {
+	s, err := jobSearch(&Request{values: filter})
+	s.Status = steeredStatus(filter)
+	return s, err
+}
+
+// steeredStatus is the status of the jobs of a filter, "" if it may be any. Of a job that waits the state says why.
+func steeredStatus(filter url.Values) string {
+	state := filter.Get("state")
+	switch {
+	case filter.Get("status") != "" || state == "":
+		return filter.Get("status")
+	case state == "running":
+		return admin.JobProcessing
+	case slices.Contains([]string{"completed", "failed", "cancelled"}, state):
+		return strings.ToUpper(state)
+	}
+	return admin.JobPending
+}
+
+// chosenIDs are the jobs that were chosen in the list.
+func chosenIDs(filter url.Values) (ids []int64, err error) {
+	var chosen struct {
+		IDs []int64 `json:"id" doc:"The jobs"`
+	}
+	err = (&Request{values: filter}).Fill(&chosen)
+	slices.Sort(chosen.IDs)
+	return slices.Compact(chosen.IDs), err
+}
+
+func matchChosen(filter url.Values) (matched, error) {
+	ids, err := chosenIDs(filter)
+	if err != nil || len(ids) == 0 {
+		return matched{}, err
+	}
+	return matched{N: int64(len(ids)), Last: ids[len(ids)-1]}, nil
 }
 
 // jobStates are the choices of the filter.
@@ -94,8 +161,10 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 		Most   int64
 		Paging paging
 		Search further
-		Narrow bool // more is given than actions on all jobs of a filter can use
-	}{jobs, counts, jobStates, stateChoices(), mostCounted, more, on, search.Narrow()}}, nil
+		Status string // of all jobs of the filter, on which actions on all depend
+		Filter []any  // as names and values in turn
+	}{jobs, counts, jobStates, stateChoices(), mostCounted, more, on, steeredStatus(r.values),
+		pairs(r.Filter(slices.Concat(op.Forms(&admin.JobFilter{}), searchFields)...))}}, nil
 }
 
 // jobSearch reads the parameters of a search.
@@ -156,11 +225,11 @@ func tagsOf(text string) []string {
 }
 
 func matchJobs(ctx context.Context, r *Request, filter url.Values) (m matched, err error) {
-	f, err := jobFilter(filter)
+	s, err := steeredSearch(filter)
 	if err != nil {
 		return m, err
 	}
-	if f.Status != admin.JobPending && f.Status != admin.JobProcessing && f.Status != admin.JobFailed {
+	if s.Status != admin.JobPending && s.Status != admin.JobProcessing && s.Status != admin.JobFailed {
 		return m, invalid("choose a status first", "Jobs that are PENDING, PROCESSING or FAILED can be changed.")
 	}
 	newest, _, err := r.Admin.BrowseJobs(ctx, admin.JobFilter{Limit: 1}, 0)
@@ -168,6 +237,10 @@ func matchJobs(ctx context.Context, r *Request, filter url.Values) (m matched, e
 		return m, err
 	}
 	m.Last = newest[0].ID
-	m.N, m.More, err = r.Admin.CountJobsToSteer(ctx, f)
+	if s.Narrow() {
+		m.N, m.More, err = r.Admin.CountFoundJobs(ctx, s, m.Last+1, mostMatched, searchFor)
+		return m, err
+	}
+	m.N, m.More, err = r.Admin.CountJobsToSteer(ctx, s.JobFilter)
 	return m, err
 }

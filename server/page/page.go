@@ -117,6 +117,7 @@ type Screen struct {
 	Under string // the path of the entry in the navigation; default: Path
 	Scope string // that the caller needs. Default: read
 	Live  bool   // it changes by itself while somebody looks at it
+	Many  bool   // its parameter id may be repeated, as a form has it whose boxes were ticked
 	Show  func(ctx context.Context, r *Request) (*View, error)
 }
 
@@ -193,6 +194,10 @@ func (p *Pages) get(w http.ResponseWriter, r *Request) {
 	r.screen = screen
 	if err := r.need(screen.Scope); err != nil {
 		p.fail(w, r, err)
+		return
+	}
+	if len(r.values["id"]) > 1 && !screen.Many {
+		p.fail(w, r, invalid("the query has id more than once", "This page is about one thing."))
 		return
 	}
 	if screen.Live && r.http.Header.Get("Accept") == eventStream {

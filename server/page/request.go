@@ -46,7 +46,7 @@ func (r *Request) Number(name string) (int64, error) {
 func (r *Request) Filter(names ...string) url.Values {
 	filter := url.Values{}
 	for _, name := range names {
-		if value := r.Value(name); value != "" {
+		if value := strings.Join(r.values[name], ","); value != "" { // boxes of one name are a list
 			filter.Set(name, value)
 		}
 	}

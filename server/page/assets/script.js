@@ -45,8 +45,9 @@ function setAxes() {
   for (const text of document.querySelectorAll("svg text[data-at]")) text.textContent = axisForms[text.dataset.form].format(Date.parse(text.dataset.at));
 }
 
-// Rows are known by data-key, forms and tables by their id.
-const keyOf = (node) => node.dataset?.key || node.id;
+// Rows are known by data-key, forms and tables by their id: by the attribute, since the property id of a form is its field of
+// this name, if it has one.
+const keyOf = (node) => node.dataset?.key || node.getAttribute?.("id");
 
 // Replaces the parts of an element that differ from a newer one. What the person has
 // typed or opened stays.
@@ -127,6 +128,7 @@ function follow() {
     for (const { name, value } of main.attributes) fresh.setAttribute(name, value);
     renew(main, fresh);
     convertTypedTimes();
+    offerAll();
     setAxes();
     setTimes();
     document.dispatchEvent(new Event("posthorn:renewed"));
@@ -169,6 +171,7 @@ async function goOn() {
     const stop = answer.querySelector("[data-stop]");
     if (stop) stop.hidden = false; // the button that the person may be about to press stays the same
     renew(main, answer);
+    offerAll();
     setTimes();
   }
   searching = false;
@@ -220,6 +223,19 @@ function convertTypedTimes() {
   }
 }
 
+// A box in the heading chooses all rows of the page, or none. It is ticked while all are.
+const boxesBelow = (head) => [...head.form.querySelectorAll(`tbody input[name="${head.dataset.all}"]`)];
+function offerAll() {
+  for (const head of document.querySelectorAll("[data-all]")) {
+    head.hidden = false;
+    head.checked = boxesBelow(head).every((box) => box.checked);
+  }
+}
+document.addEventListener("change", ({ target }) => {
+  if (target.dataset.all) for (const box of boxesBelow(target)) box.checked = target.checked;
+  else if (target.matches(".choosing tbody input")) offerAll();
+});
+
 // On a phone a filter is folded, so that the list is in sight.
 const phone = matchMedia("(max-width: 640px)");
 function fold() {
@@ -251,6 +267,7 @@ async function askWhen() {
   }
 }
 
+offerAll();
 fold();
 convertTypedTimes();
 setAxes();

@@ -137,12 +137,9 @@ as $$
 declare
   ns int := posthorn.check_job_filter(steer_jobs.namespace, steer_jobs.status, steer_jobs.tags);
   ids bigint[];
-  id bigint;
 begin
-  if (steer_jobs.action in ('retry', 'cancel', 'delete')) is not true then
-    raise exception 'the action cannot be %', coalesce(quote_literal(left(steer_jobs.action, 60)), 'null')
-      using errcode = 'PH004', hint = 'It is retry, cancel or delete.';
-  elsif (steer_jobs.status in ('PENDING', 'PROCESSING', 'FAILED')) is not true then
+  perform posthorn.check_job_action(steer_jobs.action);
+  if (steer_jobs.status in ('PENDING', 'PROCESSING', 'FAILED')) is not true then
     raise exception 'the status cannot be %', coalesce(steer_jobs.status, 'null')
       using errcode = 'PH004', hint = 'Finished jobs stay as they are: give PENDING, PROCESSING or FAILED.';
   elsif steer_jobs.action = 'cancel' and steer_jobs.status = 'FAILED' or steer_jobs.action = 'delete' and steer_jobs.status <> 'PENDING' then
@@ -151,27 +148,58 @@ begin
   end if;
   select n.ids, n.looked_to into ids, steer_jobs.next
   from posthorn.next_jobs(ns, steer_jobs.status, coalesce(steer_jobs.tags, '{}'), steer_jobs.after,
-    coalesce(steer_jobs.last, 9223372036854775807), steer_jobs.max_jobs) n;
-  steer_jobs.jobs := 0;
-  if steer_jobs.action = 'delete' then -- those that wait for others first
-    ids := array(select i from unnest(ids) i order by i desc);
-  end if;
-  foreach id in array ids loop
-    begin
-      case steer_jobs.action
-        when 'retry' then perform posthorn.reset_job(id, steer_jobs.reason, steer_jobs.namespace);
-        when 'cancel' then perform posthorn.cancel_job(id, steer_jobs.reason, steer_jobs.namespace, steer_jobs.jobs_after);
-        else perform posthorn.delete_job(id, steer_jobs.namespace);
-      end case;
-      steer_jobs.jobs := steer_jobs.jobs + 1;
-    exception when sqlstate 'PH001' or sqlstate 'PH002' then
-      null; -- it has another status by now
-    end;
-  end loop;
+    coalesce(steer_jobs.last, 9223372036854775807), least(steer_jobs.max_jobs, 1000)) n;
+  steer_jobs.jobs := posthorn.steer_chosen_jobs(steer_jobs.namespace, steer_jobs.action, ids, steer_jobs.reason, steer_jobs.jobs_after);
   return next;
 end $$;
 comment on function posthorn.steer_jobs(text, text, text, text[], bigint, bigint, text, int, text) is
   'admin: Retries, cancels or deletes the next jobs of a status and tags behind a number. next is the number after which the next call goes on, null at the end. jobs_after: as cancel_job.';
+
+create or replace function posthorn.check_job_action(action text)
+returns void language plpgsql immutable as $$
+begin
+  if (action in ('retry', 'cancel', 'delete')) is not true then
+    raise exception 'the action cannot be %', coalesce(quote_literal(left(action, 60)), 'null')
+      using errcode = 'PH004', hint = 'It is retry, cancel or delete.';
+  end if;
+end $$;
+
+create or replace function posthorn.steer_chosen_jobs(
+  namespace text,
+  action text,
+  ids bigint[],
+  reason text default null,
+  jobs_after text default null
+) returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  id bigint;
+  changed bigint := 0;
+begin
+  perform posthorn.check_job_action(steer_chosen_jobs.action);
+  perform posthorn.namespace_id(steer_chosen_jobs.namespace); -- without one, each of the calls below finds jobs of all
+  perform posthorn.check_length('"ids"', cardinality(ids), 1000);
+  ids := array(select distinct i from unnest(ids) i where i is not null order by i); -- in one order, so that calls wait in turn
+  if steer_chosen_jobs.action = 'delete' then -- those that wait for others first
+    ids := array(select i from unnest(ids) i order by i desc);
+  end if;
+  foreach id in array ids loop
+    begin
+      case steer_chosen_jobs.action
+        when 'retry' then perform posthorn.reset_job(id, steer_chosen_jobs.reason, steer_chosen_jobs.namespace);
+        when 'cancel' then perform posthorn.cancel_job(id, steer_chosen_jobs.reason, steer_chosen_jobs.namespace, steer_chosen_jobs.jobs_after);
+        else perform posthorn.delete_job(id, steer_chosen_jobs.namespace);
+      end case;
+      changed := changed + 1;
+    exception when sqlstate 'PH001' or sqlstate 'PH002' then
+      null; -- it has another status by now
+    end;
+  end loop;
+  return changed;
+end $$;
+comment on function posthorn.steer_chosen_jobs(text, text, bigint[], text, text) is
+  'admin: Retries, cancels or deletes up to 1,000 jobs, and returns how many it has changed: it leaves out those whose status does not allow it, or that are not there. jobs_after: as cancel_job.';
 
 -- Ready jobs have a row under each tag. Of the others the tags are looked up.
 create or replace function posthorn.count_jobs_to_steer(

@@ -41,7 +41,7 @@ func checkAddress(u *url.URL) *problem {
 		if !isText(name) || !isText(strings.Join(values, "")) {
 			return badRequest("the query is not valid UTF-8 without NUL", "")
 		}
-		if len(values) > 1 && !(name == "id" && pages.Owns(u.Path)) { // the page says which of its forms repeat it
+		if len(values) > 1 && (name != "id" || !pages.Owns(u.Path)) { // the page says which of its forms repeat it
 			return badRequest("the query has "+name+" more than once", "Separate the elements of a list by commas.")
 		}
 	}

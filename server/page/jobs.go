@@ -153,6 +153,7 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	all := pairs(r.Filter(slices.Concat(op.Forms(&admin.JobFilter{}), searchFields)...))
 	return &View{Title: "Jobs", Data: struct {
 		Jobs   []admin.JobStatus
 		Counts []admin.JobCount
@@ -163,8 +164,7 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 		Search further
 		Status string // of all jobs of the filter, on which actions on all depend
 		Filter []any  // as names and values in turn
-	}{jobs, counts, jobStates, stateChoices(), mostCounted, more, on, steeredStatus(r.values),
-		pairs(r.Filter(slices.Concat(op.Forms(&admin.JobFilter{}), searchFields)...))}}, nil
+	}{jobs, counts, jobStates, stateChoices(), mostCounted, more, on, steeredStatus(r.values), all}}, nil
 }
 
 // jobSearch reads the parameters of a search.

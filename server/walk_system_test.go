@@ -53,7 +53,7 @@ func walkMakeSchedule(p *person) {
 	p.visit("/")
 	p.goTo("Schedules")
 	p.click("Make a schedule…")
-	p.sees("Its next times are here, once it says when.")
+	p.sees("The next times appear here when the field When is filled in.")
 	p.fill("Name", "mornings")
 	p.fill("When", "30 8 * * mon-fri")
 	p.sees("At 08:30, on Monday to Friday, in UTC. The next times, by your clock:")

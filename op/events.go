@@ -55,16 +55,16 @@ func searchEvents(ctx context.Context, a *admin.Admin, in *SearchEventsInput) (f
 			return found, pg.Invalid("the cursor is not one of this search", "Give the field next of the previous page, with the same filter.")
 		}
 	}
-	for began := time.Now(); ; {
-		if found.Items, f.After, err = a.BrowseEvents(ctx, f); err != nil {
-			return found, err
-		}
-		if len(found.Items) > 0 || f.After == 0 || time.Since(began) > searchFor {
-			break
-		}
+	items, next, err := Until(searchFor, f.After, func(after int64) ([]admin.BriefEvent, int64, error) {
+		f.After = after
+		return a.BrowseEvents(ctx, f)
+	})
+	if err != nil {
+		return found, err
 	}
-	if f.After != 0 {
-		found.Next = strconv.FormatInt(f.After, 10)
+	found.Items = items
+	if next != 0 {
+		found.Next = strconv.FormatInt(next, 10)
 	}
 	if found.Items == nil {
 		found.Items = []admin.BriefEvent{}

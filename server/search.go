@@ -43,16 +43,14 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 	if search.After, err = readCursor(input.Order, input.Cursor); err != nil {
 		return nil, err
 	}
-	var events []admin.Event
-	for began := time.Now(); ; {
-		events, search.After, err = s.admin(c).SearchEvents(ctx, search)
-		if err != nil {
-			return nil, err
-		}
-		if len(events) > 0 || search.After == 0 || time.Since(began) > searchTime {
-			break
-		}
+	events, next, err := op.Until(searchTime, search.After, func(after int64) ([]admin.Event, int64, error) {
+		search.After = after
+		return s.admin(c).SearchEvents(ctx, search)
+	})
+	if err != nil {
+		return nil, err
 	}
+	search.After = next
 	views := make([]eventView, len(events))
 	for i := range events {
 		views[i] = viewOf(events[i])

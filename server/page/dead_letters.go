@@ -90,12 +90,10 @@ func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values
 // findDeadLetters looks for the newest dead letters until it has found some, or until
 // patience is over. It returns the UpTo with which to go on, 0 if it has looked at all.
 func findDeadLetters(ctx context.Context, r *Request, f admin.DeadLetterFilter, patience time.Duration) (letters []admin.BriefDeadLetter, next int64, err error) {
-	for began := time.Now(); ; f.UpTo = next {
-		letters, next, err = r.Admin.NewestDeadLetters(ctx, f)
-		if err != nil || len(letters) > 0 || next == 0 || time.Since(began) > patience {
-			return letters, next, err
-		}
-	}
+	return op.Until(patience, f.UpTo, func(upTo int64) ([]admin.BriefDeadLetter, int64, error) {
+		f.UpTo = upTo
+		return r.Admin.NewestDeadLetters(ctx, f)
+	})
 }
 
 // deadLettersPage is the list as its template shows it.

@@ -40,17 +40,14 @@ func listEvents(ctx context.Context, r *Request) (*View, error) {
 		return nil, err
 	}
 	page := eventsPage{Narrow: len(r.Filter(eventFields...)) > 0, Tail: f.After == 0 && f.Before.IsZero()}
-	next := f.After
-	for began := time.Now(); ; {
-		f.After = next
-		page.Events, next, err = r.Admin.BrowseEvents(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		if len(page.Events) > 0 || next == 0 || time.Since(began) > searchFor {
-			break
-		}
+	found, next, err := op.Until(searchFor, f.After, func(after int64) ([]admin.BriefEvent, int64, error) {
+		f.After = after
+		return r.Admin.BrowseEvents(ctx, f)
+	})
+	if err != nil {
+		return nil, err
 	}
+	page.Events = found
 	page.Short = next != 0 && len(page.Events) < pageLength
 	if next != 0 {
 		page.Paging.Next = r.Same("after", next)

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/op"
@@ -190,12 +189,9 @@ func jobSearch(r *Request) (s admin.JobSearch, err error) {
 // findJobs looks for jobs until it has found some, or for a moment. It returns the number
 // below which to go on, 0 if it has looked at all.
 func findJobs(ctx context.Context, r *Request, s admin.JobSearch, before int64) (jobs []admin.JobStatus, next int64, err error) {
-	for began := time.Now(); ; before = next {
-		jobs, next, err = r.Admin.SearchJobs(ctx, s, before)
-		if err != nil || len(jobs) > 0 || next == 0 || time.Since(began) > searchFor {
-			return jobs, next, err
-		}
-	}
+	return op.Until(searchFor, before, func(before int64) ([]admin.JobStatus, int64, error) {
+		return r.Admin.SearchJobs(ctx, s, before)
+	})
 }
 
 // furtherJobs is the way on from a job, with the number of the newest one.

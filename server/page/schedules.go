@@ -45,7 +45,7 @@ func showSchedule(ctx context.Context, r *Request) (*View, error) {
 	}{s, op.CronInWords(s.Cron)}}, err
 }
 
-// scheduleForm is the form of a schedule. Event and Job have the fields of what it does; those of one are used.
+// scheduleForm is the form of a schedule. It uses the fields of Event or those of Job.
 type scheduleForm struct {
 	Named, Name    string // of a schedule that exists, and in the field
 	Cron, TimeZone string
@@ -99,7 +99,8 @@ func (p *Pages) askSchedule(ctx context.Context, r *Request) (*View, error) {
 	}
 	var job admin.NewJob
 	if form.IsJob {
-		if err := json.Unmarshal(b.Job, &job); err != nil { // SQL takes periods as numbers, too
+		// SQL takes periods as numbers, too, and a job that comes after others.
+		if err := json.Unmarshal(b.Job, &job); err != nil || len(job.After) > 0 || !job.RunAt.IsZero() {
 			return nil, &Problem{
 				Status: http.StatusConflict, Detail: "the job of this schedule has a field that the form cannot show",
 				Hint: "Change it as it was made: by a program, in SQL or over HTTP.",

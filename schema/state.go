@@ -93,7 +93,7 @@ func (b bundle) state(ctx context.Context, db Querier) (State, error) {
 	return s, nil
 }
 
-// noRoleError is the error of a user who may not even read the version: one without any role of Posthorn.
+// noRoleError is the error of a user without any role of Posthorn: not even the version may be read.
 type noRoleError struct {
 	error
 	user string // as SQL writes it

@@ -163,12 +163,20 @@ var (
 	wait = []job{{"mail", "ada", 1, 0}, {"mail", "bob", 3, 2}}
 )
 
-// enqueues enqueues what the page enqueues, twice in the old system, which drops the second digest, and once here.
+// enqueues runs the programs of the page that enqueue: that of the old system twice, which drops the second digest, and ours once.
 func (p *programs) enqueues() {
 	p.Helper()
 	p.run("old-enqueue.js", "eve", "7")
 	p.run("old-enqueue.js", "eve", "7")
 	p.run("enqueue.js", "mia", "7")
+}
+
+// moves makes a step of the page in SQL, which moves a number of jobs.
+func (p *programs) moves(step string, want int64) {
+	p.Helper()
+	if moved := p.rows(step); moved != want {
+		p.Errorf("%d jobs are moved, want %d", moved, want)
+	}
 }
 
 // endsWell awaits the mails of today with the new worker, and then those of the next days. The old workers have sent
@@ -203,15 +211,11 @@ func TestFromPgBoss(t *testing.T) {
 	p.mails.awaitBegun(t, "customer-slow", 1)
 	p.add("pgboss.js", wait...)
 	p.enqueues()
-	if moved := p.rows(move); moved != 6 {
-		t.Errorf("%d jobs are moved, want 6", moved)
-	}
+	p.moves(move, 6)
 	stopOurs := p.start("worker.js")
 	close(p.mails.release)
 	p.eventually("select count(*) = 2 from pgboss.job where state = 'completed' and name in ('mail', 'digest')")
-	if moved := p.rows(move); moved != 0 {
-		t.Errorf("%d jobs are moved again", moved)
-	}
+	p.moves(move, 0) // again
 	stop()
 	p.endsWell("slow customer-slow")
 	stopOurs()
@@ -229,15 +233,11 @@ func TestFromGraphileWorker(t *testing.T) {
 	p.mails.awaitBegun(t, "slow", 1)
 	p.add("graphile.js", wait...)
 	p.enqueues()
-	if moved := p.rows(move); moved != 6 {
-		t.Errorf("%d jobs are moved, want 6", moved)
-	}
+	p.moves(move, 6)
 	stopOurs := p.start("worker.js")
 	close(p.mails.release)
 	p.eventually("select count(*) = 0 from graphile_worker.jobs")
-	if moved := p.rows(move); moved != 0 {
-		t.Errorf("%d jobs are moved again", moved)
-	}
+	p.moves(move, 0) // again
 	stop()
 	p.endsWell("slow")
 	stopOurs()

@@ -43,7 +43,8 @@ func toolsOf(changes bool) []tool {
 			Name: described[i].Name, Description: described[i].Description, Input: described[i].Input,
 			Hints: map[string]bool{"readOnlyHint": !o.Changes(), "openWorldHint": false}, operation: o,
 		}
-		maps.DeleteFunc(t.Input.Properties, func(_ string, s op.Schema) bool { return s.Follows != "" || s.Secret }) // answers lack what is followed, and conversations are kept
+		// A tool repeats no field of an earlier answer, and takes no secrets: conversations are kept.
+		maps.DeleteFunc(t.Input.Properties, func(_ string, s op.Schema) bool { return s.Follows != "" || s.Secret })
 		if o.Changes() {
 			t.Hints["destructiveHint"] = o.Asks()
 			t.Description += " Without confirm it changes nothing, and answers with a preview."

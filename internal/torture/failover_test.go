@@ -48,8 +48,8 @@ type failoverPart struct {
 	losses    []loss // one of each failover of a lossy part
 }
 
-// loss is the time in which a failover loses what is acknowledged: from when the standby that takes
-// over has received all before, until clients use it.
+// loss is the time whose acknowledged events a failover may lose: from when the standby that takes
+// over has received all events before it, until clients use it.
 type loss struct{ from, to moment }
 
 func lossyFailover(r *run) part {

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// timeline is the life of a job: what happened to it, when, and for how long.
+// timeline is the life of a job: its attempts, steps, pauses and waits, with their times.
 type timeline struct {
 	Bars    []bar // by their beginnings
 	Earlier int   // the number of bars before these, which are not shown
@@ -33,7 +33,7 @@ type bar struct {
 	Open     bool // it goes on; To is the present then, or the time until which it will go on
 }
 
-// Text is what a pointer on the bar, or a screen reader, tells.
+// Text is shown when the pointer is on the bar, and read by screen readers.
 func (b bar) Text() string {
 	text := b.Words
 	if b.Event != 0 {
@@ -250,7 +250,7 @@ func (l *life) attempt(b bar) {
 	e := l.running
 	b.Name = fmt.Sprintf("attempt %d on %s", e.Attempt, e.Worker)
 	b.Words = b.Name + b.Words
-	if b.Kind != "run" { // it says in words, too, what its colour says
+	if b.Kind != "run" { // for those who do not see its colour
 		b.Name = fmt.Sprintf("attempt %d failed on %s", e.Attempt, e.Worker)
 	}
 	b.From = e.CreatedAt
@@ -279,7 +279,7 @@ func stepBar(s admin.JobStep, from time.Time) bar {
 // waiting are the states of a job that is not to be taken yet.
 var waiting = []string{"later", "retry", "asleep", "waiting for an event"}
 
-// goOn adds what goes on until now. The log of a job that has ended may be gone.
+// goOn adds the part that has not ended. The log of a job that has ended may be gone.
 func (l *life) goOn(now time.Time) {
 	isOver := !l.job.FinishedAt.IsZero()
 	switch {

@@ -82,7 +82,7 @@ func (t timeline) drawBar(b *strings.Builder, y float64, bar bar) {
 
 // beside is the beginning of a name, as long as there is room for so many characters.
 func beside(name string, most int) string {
-	name = inTitle(name, someText) // which writes out what cannot be seen
+	name = inTitle(name, someText) // which writes out invisible characters
 	if beginning := cut(name, most); beginning != name {
 		return strings.TrimRight(beginning, " ") + "…"
 	}

@@ -190,7 +190,7 @@ func TestTimelineIsBounded(t *testing.T) {
 	}
 }
 
-// The picture escapes all texts, writes out what cannot be seen, and marks the present if something is planned.
+// The picture escapes all texts, writes out invisible characters, and marks the present if something is planned.
 func TestTimelineDrawing(t *testing.T) {
 	t.Parallel()
 	job := admin.JobStatus{State: "asleep", CreatedAt: noon, RunAt: noon}

@@ -1,4 +1,5 @@
--- A worker has a few jobs and leases at a time. So all running jobs of the namespace are looked at, and of each group the
+-- A worker has a few jobs and leases at a time. So all running jobs of the database are looked at, since they have no
+-- index for a namespace, and of each group the
 -- leases that end first; titles and tags are read only for the rows of the answer.
 create or replace function posthorn.busy_workers(namespace text, max_rows int default 100, hidden_streams text[] default '{}')
 returns table (

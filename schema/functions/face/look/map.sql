@@ -8,7 +8,7 @@
 --   doctor ──► findings ──► examine, which calls a function for each kind of finding
 --   summary, worst_groups, rates             the overview
 --   group_rates                              the charts of a group
---   busy_workers                             who has which job or lease, and for how long
+--   busy_workers                             which worker has which job or lease, and for how long
 --   outcomes ──► trace                       where an event stands in each group
 --   search_events, find_event, list_streams  looks at the log, bounded by the rows that they read
 --

@@ -102,7 +102,7 @@ func givenBack(j *judgement) {
 }
 
 func retry(j *judgement) {
-	p := j.start(handler("g", true, action{Do: "effect"}, action{Do: "retry", MS: 3600_000, Times: 1}, times(2, "error")), run)
+	p := j.start(handler("g", true, action{Do: "effect"}, action{Do: "retry", MS: 3600_000, Times: 1}, times(2, "error")).patient(), run)
 	id := p.send(publish(1, "k"))[0]
 	p.await(1, "end", id)
 	j.Await("select exists (select from posthorn.retries where due_at > posthorn.now() + interval '50 minutes')")
@@ -118,7 +118,7 @@ func retry(j *judgement) {
 }
 
 func permanentFailure(j *judgement) {
-	p := j.start(handler("g", true, do("effect", "permanent")...), run)
+	p := j.start(handler("g", true, do("effect", "permanent")...).patient(), run)
 	id := p.send(publish(1, "k"))[0]
 	j.Await("select exists (select from posthorn.dead_letters)")
 	p.drain()
@@ -133,7 +133,7 @@ func permanentFailure(j *judgement) {
 func snooze(j *judgement) {
 	g := handler("g", true, action{Do: "snooze", MS: 1, Times: 3}, action{Do: "effect"})
 	g.Attempts = 1
-	p := j.start(g, worker(action{Do: "snooze", MS: 1, Times: 3}, action{Do: "effect"}), run)
+	p := j.start(g.patient(), worker(action{Do: "snooze", MS: 1, Times: 3}, action{Do: "effect"}).patient(), run)
 	event, job := p.send(publish(1, "k"))[0], p.send(enqueue())[0]
 	p.await(4, "end", event)
 	j.awaitJob(job, "COMPLETED")
@@ -202,7 +202,8 @@ func stoppedProcess(j *judgement) {
 func drain(j *judgement) {
 	g, w := handler("g", true, do("effect", "hold")...), worker(do("begin", "effect", "hold", "complete", "commit")...)
 	for _, c := range []*command{&g, &w} {
-		c.LeaseMS, c.Concurrency = 3600_000, 1
+		*c = c.patient()
+		c.Concurrency = 1
 	}
 	p := j.start()
 	events, jobs := p.send(publish(20, "k")), []int64{}

@@ -8,14 +8,14 @@ import (
 )
 
 func jobRetry(j *judgement) {
-	p := j.start(worker(times(2, "error"), action{Do: "step_tx", Name: "charge"}, action{Do: "result"}), run)
+	p := j.start(worker(times(2, "error"), action{Do: "step_tx", Name: "charge"}, action{Do: "result"}).patient(), run)
 	id := p.send(enqueue())[0]
 	j.awaitJob(id, "COMPLETED")
 	testworld.Equal(j.T, "failures", testworld.Ask[int](j, "select retry_count from posthorn.jobs where id = $1", id), 2)
 	j.equalResult(id, `{"charge": "attempt 3"}`)
 	p.drain()
 
-	p = j.start(worker(do("permanent")...), run)
+	p = j.start(worker(do("permanent")...).patient(), run)
 	id = p.send(enqueue())[0]
 	j.awaitJob(id, "FAILED")
 	p.drain()
@@ -49,7 +49,7 @@ func jobSteps(j *judgement) {
 func jobSleep(j *judgement) {
 	p := j.start(worker(
 		action{Do: "step", Name: "before"}, action{Do: "sleep", Name: "an hour", MS: 3600_000}, action{Do: "step", Name: "after"}, action{Do: "result"},
-	), run)
+	).patient(), run)
 	id := p.send(enqueue())[0]
 	j.awaitWithoutWorker(p, id)
 	testworld.Equal(j.T, "steps before the sleep", testworld.Column[string](j, "select name from effects"), []string{"before"})

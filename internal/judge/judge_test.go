@@ -129,6 +129,13 @@ func worker(actions ...action) command {
 	return command{Do: "work", Tag: "t", LeaseMS: 1000, Concurrency: 4, Actions: actions}
 }
 
+// patient is a command whose leases last for an hour. A scenario that counts attempts needs it: a machine that stops for
+// a second ends short leases, and each of them is one attempt more.
+func (c command) patient() command {
+	c.LeaseMS = 3600_000
+	return c
+}
+
 var run = command{Do: "run"}
 
 func do(actions ...string) []action {

@@ -116,6 +116,7 @@ func (c *Client) encodeScheduledJob(j *NewJob) (json.RawMessage, error) {
 	optional("fair_key", j.FairKey, j.FairKey != "")
 	optional("weight", j.Weight, j.Weight != 0)
 	optional("metadata", j.Metadata, len(j.Metadata) > 0)
+	optional("after", j.After, len(j.After) > 0)
 	optional("run_at", j.RunAt, !j.RunAt.IsZero())
 	document, err := json.Marshal(fields)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -156,9 +157,14 @@ func TestScheduledJob(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	client := openForSchedules(t)
+	before, err := client.Enqueue(ctx, client.Pool(), posthorn.NewJob{Title: "collect"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	job := posthorn.NewJob{
 		Title: "report", Description: "daily", Tags: []string{"mail"}, Payload: map[string]int{"n": 1}, Priority: 2,
 		MaxRetries: posthorn.NoRetries, RetryDelays: []time.Duration{time.Second}, UniqueKey: "k", Metadata: map[string]any{"a": "b"},
+		FairKey: "tenant-7", Weight: 2, After: before,
 	}
 	s := posthorn.Schedule{Name: "report", Every: time.Hour, Job: &job}
 	if _, err := client.Schedule(ctx, client.Pool(), s); err != nil {
@@ -170,7 +176,7 @@ func TestScheduledJob(t *testing.T) {
 	}
 	got, err := client.Admin().Job(ctx, id)
 	if err != nil || got.Title != "report" || got.Description != "daily" || got.Priority != 2 || got.MaxRetries != 0 ||
-		got.UniqueKey != "k" || len(got.RetryDelays) != 1 || string(got.Payload) != `{"n": 1}` {
+		got.UniqueKey != "k" || got.FairKey != "tenant-7" || got.Weight != 2 || !slices.Equal(got.WaitsFor, before) || len(got.RetryDelays) != 1 || string(got.Payload) != `{"n": 1}` {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	s.Type = "both"

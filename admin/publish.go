@@ -14,9 +14,9 @@ type Message struct {
 	Type      string                     `json:"type" doc:"The type of the event" example:"order.placed"`
 	Payload   json.RawMessage            `json:"payload,omitempty" doc:"Any JSON. Default: {}"`
 	Stream    string                     `json:"stream,omitempty" doc:"The stream of the event. Default: default" example:"orders"`
-	Key       string                     `json:"key,omitempty" doc:"The subject of the event, such as an order" example:"order-7"`
+	Key       string                     `json:"key,omitempty" doc:"The subject of the event, such as an order. Groups ordered by key hand out the events of a key in order" example:"order-7"`
 	Tags      []string                   `json:"tags,omitempty" maxItems:"100" doc:"Labels by which the event can be found"`
-	Metadata  map[string]json.RawMessage `json:"metadata,omitempty" doc:"A JSON object that is stored beside the payload"`
+	Metadata  map[string]json.RawMessage `json:"metadata,omitempty" doc:"Further fields of the event; over HTTP, producer and trace context are added"`
 	DeliverAt time.Time                  `json:"deliver_at,omitzero" doc:"The time at which the event enters the log. Default: now"`
 	DedupKey  string                     `json:"dedup_key,omitempty" doc:"Messages with the same key within a day are published once"`
 }

@@ -6,29 +6,17 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 )
 
-// message is the JSON of a message to publish.
-type message struct {
-	Stream    string                     `json:"stream,omitempty" doc:"The stream of the event. Default: default" example:"orders"`
-	Type      string                     `json:"type" doc:"The type of the event" example:"order.placed"`
-	Key       string                     `json:"key,omitempty" doc:"The subject of the event, such as an order. Groups ordered by key hand out the events of a key in order" example:"order-7"`
-	Tags      []string                   `json:"tags,omitempty" maxItems:"100" doc:"Labels by which the event can be found"`
-	Payload   json.RawMessage            `json:"payload,omitempty" doc:"Any JSON. Default: {}"`
-	Metadata  map[string]json.RawMessage `json:"metadata,omitempty" doc:"Further fields of the event; producer and trace context are added"`
-	DeliverAt *time.Time                 `json:"deliver_at,omitempty" doc:"The time at which the event enters the log. Default: now"`
-	DedupKey  string                     `json:"dedup_key,omitempty" doc:"Messages with the same key within a day are published once"`
-}
-
 type messages struct {
-	Events []message `json:"events" maxItems:"10000"`
+	Events []admin.Message `json:"events" maxItems:"10000"`
 }
 
-func (m message) convert() posthorn.Message {
-	converted := posthorn.Message{Stream: m.Stream, Type: m.Type, Key: m.Key, Tags: m.Tags, DedupKey: m.DedupKey}
+func convertMessage(m admin.Message) posthorn.Message {
+	converted := posthorn.Message{Stream: m.Stream, Type: m.Type, Key: m.Key, Tags: m.Tags, DedupKey: m.DedupKey, DeliverAt: m.DeliverAt}
 	if m.Payload != nil {
 		converted.Payload = m.Payload
 	}
@@ -37,9 +25,6 @@ func (m message) convert() posthorn.Message {
 		for name, value := range m.Metadata {
 			converted.Metadata[name] = value
 		}
-	}
-	if m.DeliverAt != nil {
-		converted.DeliverAt = *m.DeliverAt
 	}
 	return converted
 }
@@ -85,17 +70,17 @@ func decodeMessages(body []byte) ([]posthorn.Message, error) {
 	}
 	converted := make([]posthorn.Message, len(all))
 	for i := range all {
-		converted[i] = all[i].convert()
+		converted[i] = convertMessage(all[i])
 	}
 	return converted, nil
 }
 
-func decodeShapes(body []byte) ([]message, error) {
+func decodeShapes(body []byte) ([]admin.Message, error) {
 	if len(body) == 0 {
 		return nil, badRequest("the body is empty", `Send {"type": "order.placed", "payload": {}}.`)
 	}
 	if body[0] == '[' {
-		return decodeEvents[message](body)
+		return decodeEvents[admin.Message](body)
 	}
 	var shape struct {
 		Events json.RawMessage `json:"events"`
@@ -105,8 +90,8 @@ func decodeShapes(body []byte) ([]message, error) {
 		if err := decodeStrict(body, &shape); err != nil {
 			return nil, err
 		}
-		return decodeEvents[message](shape.Events)
+		return decodeEvents[admin.Message](shape.Events)
 	}
-	all := make([]message, 1)
+	all := make([]admin.Message, 1)
 	return all, decodeStrict(body, &all[0])
 }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 	pages "github.com/posthorn/posthorn/server/page"
@@ -43,7 +44,7 @@ type publishOutput struct {
 }
 
 func (s *Server) publishing() {
-	one, many := schemaOf[message](s), schemaOf[messages](s)
+	one, many := schemaOf[admin.Message](s), schemaOf[messages](s)
 	cloud, most := schemaOf[cloudEvent](s), maxMessages
 	// The schema has a name because generated clients cannot send one without.
 	s.api.OpenAPI().Components.Schemas.Map()["Publication"] = &huma.Schema{

@@ -102,7 +102,7 @@ func walkEvent(p *person) {
 	}
 	p.fill("Payload, JSON", `{"order": 8`)
 	p.click("Publish")
-	p.sees("the payload is not valid JSON", "nothing was published")
+	p.sees("the payload is not valid JSON", "nothing was done")
 	p.finds("select count(*) = 1 from posthorn.events")
 	p.visit("/ui/default/event/publish?like=1")
 	p.fill("Payload, JSON", `{"order": 8}`)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/op"
 )
 
@@ -124,54 +124,42 @@ func (a *app) enqueueLines(cmd *cobra.Command, asJSON bool) error {
 }
 
 func parseJob(l line) (posthorn.NewJob, error) {
-	var j struct {
-		Title       string                     `json:"title"`
-		Description string                     `json:"description"`
-		Tags        []string                   `json:"tags"`
-		Payload     json.RawMessage            `json:"payload"`
-		Priority    int                        `json:"priority"`
-		RunAt       time.Time                  `json:"run_at"`
-		MaxRetries  *uint32                    `json:"max_retries"`
-		RetryDelays []lineDuration             `json:"retry_delays"`
-		UniqueKey   string                     `json:"unique_key"`
-		UniqueFor   *lineDuration              `json:"unique_for"`
-		FairKey     string                     `json:"fair_key"`
-		Weight      *float64                   `json:"weight"`
-		Metadata    map[string]json.RawMessage `json:"metadata"`
-		After       []int64                    `json:"after"`
+	var j admin.NewJob
+	if err := l.decode(&j); err != nil {
+		return posthorn.NewJob{}, err
 	}
-	err := l.decode(&j)
 	job := posthorn.NewJob{
 		Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: optional(j.Payload), Priority: j.Priority, RunAt: j.RunAt,
 		UniqueKey: j.UniqueKey, FairKey: j.FairKey, Metadata: metadata(j.Metadata), After: j.After,
 	}
-	if j.MaxRetries != nil {
-		job.MaxRetries = maxRetries(int(*j.MaxRetries))
-	}
-	for _, d := range j.RetryDelays {
-		job.RetryDelays = append(job.RetryDelays, time.Duration(d))
-	}
 	if j.Weight != nil {
 		job.Weight = *j.Weight
 	}
-	if j.UniqueFor != nil {
-		job.UniqueFor = time.Duration(*j.UniqueFor)
+	var err error
+	if job.RetryDelays, err = durations(j.RetryDelays); err != nil {
+		return job, l.wrong(err)
 	}
-	if err == nil {
-		err = l.wrong(checkZeros(j.Weight != nil && *j.Weight == 0, j.UniqueFor != nil && *j.UniqueFor == 0))
+	if j.UniqueFor != "" {
+		if job.UniqueFor, err = time.ParseDuration(j.UniqueFor); err != nil {
+			return job, l.wrong(err)
+		}
 	}
-	return job, err
+	if j.MaxRetries != nil {
+		if job.MaxRetries = maxRetries(int(*j.MaxRetries)); *j.MaxRetries < 0 {
+			return job, l.wrong(errors.New("max_retries must be 0 to 1000000"))
+		}
+	}
+	return job, l.wrong(checkZeros(j.Weight != nil && job.Weight == 0, j.UniqueFor != "" && job.UniqueFor == 0))
 }
 
-// lineDuration is a period in JSON, such as "90s".
-type lineDuration time.Duration
-
-func (d *lineDuration) UnmarshalJSON(text []byte) error {
-	var s string
-	if err := json.Unmarshal(text, &s); err != nil {
-		return err
+// durations reads periods such as 90s.
+func durations(texts []string) ([]time.Duration, error) {
+	all := make([]time.Duration, len(texts))
+	for i, text := range texts {
+		var err error
+		if all[i], err = time.ParseDuration(text); err != nil {
+			return nil, err
+		}
 	}
-	parsed, err := time.ParseDuration(s)
-	*d = lineDuration(parsed)
-	return err
+	return all, nil
 }

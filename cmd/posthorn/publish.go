@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const publishLong = `Publish one event and print its id, or with --lines many.
@@ -98,16 +97,7 @@ func (a *app) publishLines(cmd *cobra.Command, keepers keeperFlags, asJSON bool)
 }
 
 func parseMessage(l line) (posthorn.Message, error) {
-	var m struct {
-		Type      string                     `json:"type"`
-		Stream    string                     `json:"stream"`
-		Key       string                     `json:"key"`
-		Tags      []string                   `json:"tags"`
-		Payload   json.RawMessage            `json:"payload"`
-		Metadata  map[string]json.RawMessage `json:"metadata"`
-		DeliverAt time.Time                  `json:"deliver_at"`
-		DedupKey  string                     `json:"dedup_key"`
-	}
+	var m admin.Message
 	err := l.decode(&m)
 	return posthorn.Message{
 		Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, Payload: optional(m.Payload), Metadata: metadata(m.Metadata),

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -108,68 +106,24 @@ func changeJob(ctx context.Context, r *Request) (string, string, error) {
 	if err != nil {
 		return "", "", err
 	}
-	body, err := jobFields(r)
-	if err != nil {
+	var in op.ChangeJobInput
+	if err := r.Fill(&in); err != nil {
 		return "", "", err
 	}
-	err = r.Call(ctx, http.MethodPatch, fmt.Sprintf("/v1/jobs/%d", id), body, nil)
+	err = r.Call(ctx, http.MethodPatch, fmt.Sprintf("/v1/jobs/%d", id), in.Body, nil)
 	return r.Link("job", "id", id), fmt.Sprintf("Job %d is changed.", id), err
 }
 
 func enqueueJob(ctx context.Context, r *Request) (string, string, error) {
-	body, err := jobFields(r)
-	if err != nil {
+	var in op.EnqueueJobInput
+	if err := r.Fill(&in); err != nil {
 		return "", "", err
 	}
-	body["title"], body["tags"] = r.Value("title"), r.Value("tags")
-	if text := strings.TrimSpace(r.Value("max_retries")); text != "" {
-		if body["max_retries"], err = wholeNumber("max_retries", text); err != nil {
-			return "", "", err
-		}
-	}
-	if key := r.Value("fair_key"); key != "" {
-		body["fair_key"] = key
-	}
-	if text := strings.TrimSpace(r.Value("weight")); text != "" {
-		if body["weight"], err = strconv.ParseFloat(text, 64); err != nil {
-			return "", "", invalid("weight is not a number", "Leave it empty for 1.")
-		}
-	}
+	body := struct {
+		admin.NewJob
+		Tags string `json:"tags"` // POST /v1/jobs takes them as a text
+	}{in.Body, r.Value("tags")}
 	var made struct{ ID int64 }
-	err = r.Call(ctx, http.MethodPost, "/v1/jobs", body, &made)
+	err := r.Call(ctx, http.MethodPost, "/v1/jobs", body, &made)
 	return r.Link("job", "id", made.ID), fmt.Sprintf("Job %d is enqueued.", made.ID), err
-}
-
-// jobFields returns the fields of the form that a change and a new job have in common.
-func jobFields(r *Request) (map[string]any, error) {
-	body := map[string]any{}
-	if text := strings.TrimSpace(r.Value("payload")); text != "" {
-		if !json.Valid([]byte(text)) {
-			return nil, invalid("the payload is not valid JSON", `Text needs double quotes: "like this".`)
-		}
-		body["payload"] = json.RawMessage(text)
-	}
-	if text := strings.TrimSpace(r.Value("priority")); text != "" {
-		priority, err := wholeNumber("priority", text)
-		if err != nil {
-			return nil, err
-		}
-		body["priority"] = priority
-	}
-	if text := strings.TrimSpace(r.Value("run_at")); text != "" {
-		at, err := time.Parse("2006-01-02T15:04", text)
-		if err != nil {
-			return nil, invalid("the due time cannot be read: "+text, "Give date and time in UTC, such as 2026-12-01T08:00.")
-		}
-		body["run_at"] = at
-	}
-	return body, nil
-}
-
-func wholeNumber(name, text string) (int32, error) {
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return 0, invalid(name+" is not a whole number: "+text, "")
-	}
-	return int32(n), nil
 }

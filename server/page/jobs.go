@@ -209,17 +209,6 @@ func jobFilter(filter url.Values) (f admin.JobFilter, err error) {
 	return f, (&Request{values: filter}).Fill(&f)
 }
 
-// tagsOf splits the tags of a filter at commas.
-func tagsOf(text string) []string {
-	var tags []string
-	for tag := range strings.SplitSeq(text, ",") {
-		if tag = strings.TrimSpace(tag); tag != "" {
-			tags = append(tags, tag)
-		}
-	}
-	return tags
-}
-
 func matchJobs(ctx context.Context, r *Request, filter url.Values) (m matched, err error) {
 	s, err := steeredSearch(filter)
 	if err != nil {

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -44,20 +43,9 @@ func ownMetadata(metadata json.RawMessage) json.RawMessage {
 }
 
 func publishEvent(ctx context.Context, r *Request) (string, string, error) {
-	payload, metadata := cmp.Or(r.Value("payload"), "{}"), cmp.Or(r.Value("metadata"), "{}")
-	for name, document := range map[string]string{"payload": payload, "metadata": metadata} {
-		if !json.Valid([]byte(document)) {
-			return "", "", invalid("the "+name+" is not valid JSON", "Go back and correct it; nothing was published.")
-		}
-	}
-	message := map[string]any{"type": r.Value("type"), "payload": json.RawMessage(payload), "metadata": json.RawMessage(metadata)}
-	for _, name := range []string{"stream", "key"} {
-		if value := r.Value(name); value != "" {
-			message[name] = value
-		}
-	}
-	if tags := tagsOf(r.Value("tags")); len(tags) > 0 {
-		message["tags"] = tags
+	var message admin.Message
+	if err := r.Fill(&message); err != nil {
+		return "", "", err
 	}
 	var published struct {
 		IDs []int64 `json:"ids"`

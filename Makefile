@@ -11,6 +11,8 @@ ARGS ?=
 # Omitting debug information saves a tenth of the compile time. -trimpath makes the
 # build cache independent of the path of the checkout.
 export GOFLAGS := $(shell go env GOFLAGS) -gcflags=all=-dwarf=false -trimpath
+# Tests and the linter compile as scripts/release does, which the test of the image runs.
+test test-all stress mutants torture failover schedules lint generate: export CGO_ENABLED := 0
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -12,8 +12,9 @@ var failovers = Topic{"failovers", "failover", "3"}
 var ListFailovers = listAll(About{
 	Topic: failovers, SQL: "list_failovers",
 	Does: "List failovers, crashes and restores of the database, and how many events each has lost",
-	More: "An event counts as lost if the broker of a relay, or an archive, has it and the log has not. Each relay and archive " +
-		"is compared once after each failover, crash and restore of the last week.",
+	More: "An event counts as lost if the broker of a relay, an archive, or a database that imports this log has it and the log has " +
+		"not. Each relay and archive is compared once after each failover, crash and restore of the last week; a database that " +
+		"imports is compared when the command failovers compare names it.",
 	Example: "posthorn failovers list",
 }, (*admin.Admin).Failovers)
 

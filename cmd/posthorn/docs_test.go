@@ -250,7 +250,7 @@ func followOperations(g *guide) {
 		typed(g.T, conn, "drop owned by "+role+"; drop role "+role)
 	})
 	typed(g.T, g.conn, "insert into posthorn.moves (next_id, reason, last_id, timeline) values (11, 'crash', 10, 1), (21, 'crash', 20, 1), (31, 'crash', 30, 1)")
-	g.follow("shop_backend", role)
+	g.follow("shop_backend", role, "postgres://posthorn@reports/reports", g.database) // it stands for the one that imports, too
 }
 
 // A process with the projection runs, and the replacement that the page abandons begins

@@ -75,3 +75,52 @@ func NoteArchivedEvents(ctx context.Context, db DB, archive int, events []Event)
 func NoteArchiveLook(ctx context.Context, db DB, archive int, events int64) error {
 	return Exec(ctx, db, "note look", "select posthorn.note_archive_look($1::int, $2::bigint)", archive, events)
 }
+
+// FailoverSpan says where to look for the events that a failover, crash or restore has lost.
+type FailoverSpan struct {
+	Log             string
+	FirstID, NextID int64      // the ids of the life of the log that it has ended
+	Since           *time.Time // when the first of them may have been published; nil: not known
+}
+
+// FailoverSpanOf returns the span of a failover.
+func FailoverSpanOf(ctx context.Context, db DB, namespace string, failover int64) (FailoverSpan, error) {
+	all, err := Collect(ctx, db, "look for the failover", pgx.RowToStructByPos[FailoverSpan],
+		"select log::text, first_id, next_id, since from posthorn.failover_span($1::text, $2::bigint)", namespace, failover)
+	if err != nil || len(all) == 0 {
+		return FailoverSpan{}, err
+	}
+	return all[0], nil
+}
+
+// ImportedEvent is an event of another log, as it was there, and its id here.
+type ImportedEvent struct {
+	LocalID int64
+	Event
+}
+
+// ImportedSince returns a page of the events that a namespace has imported of a span of a namespace
+// of another log: those after an id of this one.
+func ImportedSince(ctx context.Context, db DB, namespace string, span FailoverSpan, theirs string, after int64, limit int) ([]ImportedEvent, error) {
+	scan := func(row pgx.CollectableRow) (e ImportedEvent, err error) {
+		err = row.Scan(&e.LocalID, &e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, &e.Payload, &e.Metadata, &e.PublishedAt)
+		return e, err
+	}
+	return Collect(ctx, db, "list imported events", scan, `
+		select local_id, id, stream, type, coalesce(key, ''), tags, payload, metadata, published_at
+		from posthorn.imported_since($1::text, $2::uuid, $3::text, $4::bigint, $5::bigint, $6::timestamptz, $7::bigint, $8::int)`,
+		namespace, span.Log, theirs, span.FirstID, span.NextID, span.Since, after, limit)
+}
+
+// NoteImportedEvents keeps those of some events that another database has imported and the log has
+// not. It returns how many these are, and how many of them were not known before.
+func NoteImportedEvents(ctx context.Context, db DB, namespace, place string, events []Event) (lost, fresh int64, err error) {
+	counts, err := Collect(ctx, db, "keep lost events", pgx.RowTo[[]int64], `
+		select array[n.lost, n.fresh] from posthorn.note_imported_events($9::text, $10::text, $1::text[], $2::bigint[], $3::text[], $4::json[],
+			$5::timestamptz[], $6::text[], $7::text[], $8::json[]) n`,
+		append(eventColumns(events), namespace, place)...)
+	if err != nil || len(counts) == 0 {
+		return 0, 0, err
+	}
+	return counts[0][0], counts[0][1], nil
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // Kinds of violation of the list of lost events.
@@ -63,6 +64,9 @@ func (f *failoverPart) checkList(c *checker) (counts string) {
 				c.report(unlisted, "the importing database has handled event %d, and the log has not", id)
 			}
 		}
+		if gone, lost := len(f.goneFrom(place)), f.compareImport(); int64(gone) != lost {
+			c.report(unlisted, "the importing database has %d events that the log has not, and the comparison with it finds %d", gone, lost)
+		}
 	}
 	return counts
 }
@@ -76,6 +80,34 @@ func (f *failoverPart) goneFrom(place *place) map[int64]int64 {
 		}
 	}
 	return gone
+}
+
+// compareImport returns the number of events that the importing database has and the log has lost, as
+// Posthorn finds them there.
+func (f *failoverPart) compareImport() (lost int64) {
+	ctx := f.t.Context()
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: f.database.url, Logger: quiet()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer ph.Close()
+	there, err := pgx.Connect(ctx, f.consumers)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer there.Close(context.Background())
+	failovers, err := ph.Admin().Failovers(ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, failover := range failovers {
+		found, err := ph.Admin().CompareImport(ctx, failover.ID, admin.Importer{DB: there, Namespace: "default", Place: "import"})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		lost += found.Lost
+	}
+	return lost
 }
 
 // lostEvents returns the messages of the lost events that Posthorn lists, by their ids.

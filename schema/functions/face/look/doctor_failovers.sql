@@ -14,8 +14,10 @@ as $$
           or exists (select from posthorn.relays r join posthorn.groups g on g.id = r.group_id where g.namespace_id = n.id)
           or exists (select from posthorn.archives a where a.namespace_id = n.id) end
   )
-  (select 'warn', f.namespace, f.id::text, format('%s; brokers of relays and archives have %s that the log has not', f.title, posthorn.counted(f.lost - f.brought_back, 'event')),
-    format('look: %s; to publish them again: %s', posthorn.command_line(f.namespace, 'failovers show', f.id::text),
+  (select 'warn', f.namespace, f.id::text, format('%s; brokers of relays, archives and imports elsewhere have %s that the log has not', f.title, posthorn.counted(f.lost - f.brought_back, 'event')),
+    format('look: %s; if another database imports this log, it may have more: %s; to publish them again: %s',
+      posthorn.command_line(f.namespace, 'failovers show', f.id::text),
+      posthorn.command_line(f.namespace, 'failovers compare', f.id::text) || ' --import URL',
       posthorn.command_line(f.namespace, 'failovers bring-back', f.id::text)), null, false, f.lost - f.brought_back
   from f where f.lost > f.brought_back order by f.id desc)
   union all

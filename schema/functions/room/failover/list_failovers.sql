@@ -45,7 +45,7 @@ as $$
   order by m.id desc
 $$;
 comment on function posthorn.list_failovers(text, text[]) is
-  'admin: The failovers, crashes and restores of the log, the last one first: how many events each has lost that a broker of a relay or an archive has, how many of them were brought back, and the relays and archives that have looked, or could not.';
+  'admin: The failovers, crashes and restores of the log, the last one first: how many events each has lost that a broker of a relay, an archive or an import elsewhere has, how many of them were brought back, and the relays and archives that have looked, or could not.';
 
 -- The number of the move with an id of list_failovers.
 create or replace function posthorn.failover_move(failover bigint)
@@ -73,4 +73,4 @@ as $$
   order by x.id limit list_lost_events.max_events
 $$;
 comment on function posthorn.list_lost_events(text, bigint, text[], int) is
-  'admin: The events that a failover has lost and that the broker of a relay or an archive has, in the order of their ids; back_as is the id under which one was brought back.';
+  'admin: The events that a failover has lost and that the broker of a relay, an archive or an import elsewhere has, in the order of their ids; back_as is the id under which one was brought back.';

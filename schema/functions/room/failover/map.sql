@@ -1,7 +1,7 @@
 -- Failovers: the events that the log has lost, and others have.
 --
 -- Tables
---   lost_events      events that a broker has and the log has not, and the ids under which they were published again
+--   lost_events      events that a broker, an archive or an import elsewhere has and the log has not, and the ids under which they were published again
 --   lost_looks       the relays that have compared their broker with the log after a move
 --   moves is in the room base: a row for each failover, crash and restore
 --
@@ -11,5 +11,6 @@
 --              └─► note_look ──► lost_looks
 --   move_noted, note_look ──► publish_failover_event, for those who have asked for events of failovers
 --   each archiver asks owed_archive_look ──► forgotten_segments ──► note_archived_events, note_archive_look
+--   a program asks failover_span, then imported_since in a database that imports this log ──► note_imported_events
 --   list_failovers, list_lost_events     the count and the list; the doctor and the metric take the same
 --   bring_back                           publishes them again under new ids, with their origin

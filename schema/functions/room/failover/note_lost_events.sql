@@ -37,31 +37,40 @@ end $$;
 comment on function posthorn.note_lost_events(bigint, text, bigint, text[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
   'consumer: Of events that the broker of a relay has, keeps those that the log has not, and returns their ids, without those that it has found after an earlier failover.';
 
--- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
--- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.
--- Those that the relay has found after an earlier move count as known: otherwise it would read back to them each time.
 create or replace function posthorn.keep_lost_events(
   group_id bigint, finder text, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
   keys text[], tags text[], metadata json[]
+) returns bigint[] language sql as $$
+  select posthorn.keep_events(g.namespace_id, g.id, concat_ws(' ', finder, g.name), keep_lost_events.streams,
+    keep_lost_events.ids, keep_lost_events.types, keep_lost_events.payloads, keep_lost_events.published, keep_lost_events.keys,
+    keep_lost_events.tags, keep_lost_events.metadata)
+  from posthorn.groups g where g.id = keep_lost_events.group_id
+$$;
+
+-- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
+-- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.
+-- Those that the relay or archive with a group has found after an earlier move count as known: otherwise it would read back
+-- to them each time.
+create or replace function posthorn.keep_events(
+  namespace_id int, finder_group int, found_by text, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
+  keys text[], tags text[], metadata json[]
 ) returns bigint[] language plpgsql as $$
 declare
-  g posthorn.groups;
   since timestamptz := (select min(b.since) from posthorn.partition_bounds b);
   missing bigint[];
 begin
-  select x.* into g from posthorn.groups x where x.id = keep_lost_events.group_id;
   missing := array(
-    select distinct i.id from unnest(keep_lost_events.ids, keep_lost_events.published) i (id, at)
+    select distinct i.id from unnest(keep_events.ids, keep_events.published) i (id, at)
     where i.at >= since and exists (select from posthorn.moves m where m.next_id > i.id)
-      and i.id not in (select e.id from posthorn.events_of(g.namespace_id, keep_lost_events.ids) e)
+      and i.id not in (select e.id from posthorn.events_of(keep_events.namespace_id, keep_events.ids) e)
       and not exists (
-        select from posthorn.lost_events x join posthorn.lost_looks l on l.next_id = x.next_id and l.group_id = g.id
+        select from posthorn.lost_events x join posthorn.lost_looks l on l.next_id = x.next_id and l.group_id = keep_events.finder_group
         where x.id = i.id));
   insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, key, tags, payload, metadata, published_at, found_by)
-  select e.id, g.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
-    case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, concat_ws(' ', finder, g.name)
-  from unnest(keep_lost_events.streams, keep_lost_events.ids, keep_lost_events.types, keep_lost_events.payloads,
-      keep_lost_events.published, keep_lost_events.keys, keep_lost_events.tags, keep_lost_events.metadata)
+  select e.id, keep_events.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
+    case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, keep_events.found_by
+  from unnest(keep_events.streams, keep_events.ids, keep_events.types, keep_events.payloads,
+      keep_events.published, keep_events.keys, keep_events.tags, keep_events.metadata)
     e (stream, id, type, payload, at, key, tags, metadata)
   where e.id = any (missing)
   on conflict do nothing;

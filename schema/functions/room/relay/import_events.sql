@@ -16,14 +16,20 @@ declare
   stream_ids bigint[];
   known_types text[] := posthorn.types_of_others(import_events.types);
   heads text[];
-  prints bigint[] := array(
-    select posthorn.event_print(e.published, e.payload)
-    from unnest(import_events.published, import_events.payloads) with ordinality e (published, payload, n) order by e.n);
+  prints bigint[];
   repeats int[];
   imported bigint;
 begin
   perform posthorn.check_positions(i.id, import_events.streams, import_events.positions);
   perform posthorn.check_origins(import_events.logs, import_events.metadata);
+  if posthorn.has_origins(import_events.metadata) then
+    select f.ids, f.published into import_events.ids, import_events.published
+    from posthorn.first_published(import_events.streams, import_events.logs, import_events.namespaces, import_events.parts,
+      import_events.ids, import_events.published, import_events.metadata) f;
+  end if;
+  prints := array(
+    select posthorn.event_print(e.published, e.payload)
+    from unnest(import_events.published, import_events.payloads) with ordinality e (published, payload, n) order by e.n);
   perform posthorn.check_batch(known_types, import_events.payloads, import_events.keys, import_events.tags, import_events.metadata);
   stream_ids := posthorn.stream_ids(ns, import_events.streams);
   if exists (select from posthorn.sealed_streams x where x.stream_id = any (stream_ids)) then
@@ -101,6 +107,24 @@ begin
         hint = 'They would go in circles. Leave the stream out of the import, or relay it where it comes from without imported events.';
   end if;
 end $$;
+
+create or replace function posthorn.has_origins(metadata json[])
+returns boolean language sql immutable as $$
+  select exists (select from unnest(metadata) m where m::text ^@ '{"posthorn_origin":')
+$$;
+
+-- The ids and times under which the events of a batch were published first in the logs that they come from. They differ for
+-- those that a log has brought back after a failover: an import that has them already knows them by their first ids.
+create or replace function posthorn.first_published(
+  streams text[], logs uuid[], namespaces text[], parts int[], inout ids bigint[], inout published timestamptz[], metadata json[]
+) language sql stable as $$
+  select array_agg(coalesce((o.origin->>'id')::bigint, e.id) order by e.n), array_agg(coalesce((o.origin->>'published_at')::timestamptz, e.published) order by e.n)
+  from unnest(parts, ids, published, metadata) with ordinality e (part, id, published, metadata, n)
+  left join lateral (
+    select x.origin from (select posthorn.readable(e.metadata)->'posthorn_origin' as origin) x
+    where e.metadata::text ^@ '{"posthorn_origin":' and x.origin->>'log' = logs[e.part]::text
+      and x.origin->>'namespace' = namespaces[e.part] and x.origin->>'stream' = streams[e.part]) o on true
+$$;
 
 -- Adds the streams that an import has not met yet, and forgets the ids of a stream whose events are from another log
 -- now.

@@ -19,7 +19,7 @@
 --   condition_functions   functions of users that conditions may call: allow_condition_function
 --
 -- Flow: one claim, take_next, under the lock of the group
---   1. claim_expired    a lease whose deadline has passed; after two silent workers it is split
+--   1. look_for_due, claim_expired   a lease whose deadline has passed; after two silent workers it is split
 --   2. claim_retries    retries that are due
 --   3. advance          moves the cursor over the next part of the log: a lease, one row for many events
 --      next_window      does the same for relays and archives; 2 and 3 take turns

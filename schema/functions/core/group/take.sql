@@ -64,7 +64,7 @@ begin
     select x.* into c from posthorn.cursors x where x.group_id = take.group_id order by x.n desc limit 1;
     at := posthorn.now();
     if c.target is not null and c.blind > 0 and c.pos >= c.base_seq and c.pos + take.max_events < c.target_end
-      and posthorn.has_looked(c, at) and c.n % 1000 > 0
+      and posthorn.has_looked(c, at) and (c.n + 1) % 1000 > 0 -- else keep_cursor removes old ones
     then
       select g.namespace_id into home
       from posthorn.groups g
@@ -147,11 +147,8 @@ declare
   until timestamptz;
   taken posthorn.leases;
   step record;
-  began timestamptz;
-  looked boolean := false;
+  looked boolean;
   back boolean;                        -- the look is from the beginning
-  entries bigint;
-  first_until timestamptz;
   retries_due boolean;
   _ text;
 begin
@@ -187,30 +184,12 @@ begin
 
   until := at + lease_for;
   back := posthorn.looks_back(c, at);
-  if posthorn.has_looked(c, at) is not true or back and c.dead is not null then
-    looked := true;
-    began := clock_timestamp();
-    entries := posthorn.entries_of_looks();
-    select min(l.until) into first_until
-    from posthorn.leases l
-    where l.group_id = g.id and l.until between case when back then '-infinity' else posthorn.leases_from(c, at) end and at;
-    if first_until is not null then
-      taken := posthorn.claim_expired(g, node, max_events, at, until, token, first_until);
-    end if;
-    c.n := c.n + 1;
-    select min(r.due_at) into now.due_from -- once more: claim_expired may have split a lease into retries
-    from posthorn.retries r
-    where r.group_id = g.id and r.lease_id is null and r.slot is null
-      and r.due_at between case when back then '-infinity' else least(posthorn.retries_from(c, at), first_until) end and at;
-    c.leases_from := least(first_until, at - interval '1 second');
-    c.retries_from := least(now.due_from, at - interval '1 second');
-    if g.ordering in ('key', 'total') then
-      c.waiting_from := posthorn.first_waiting(g, case when not back then c.waiting_from end);
-    end if;
-    entries := posthorn.entries_of_looks() - entries;
-    c.dead := posthorn.dead_entries(case when not back then c.dead end, entries);
-    -- After one expired lease, also one that was split, there may be more.
-    c.looked_at := case when taken.id is null and taken.until is null then at + least(50 * (clock_timestamp() - began), interval '9 seconds') end;
+  looked := posthorn.has_looked(c, at) is not true or back and c.dead is not null;
+  if looked then
+    step := posthorn.look_for_due(g, c, back, node, max_events, at, until, token);
+    taken := step.taken;
+    c := step.c;
+    now.due_from := step.due_from;
   end if;
   -- Retries and other events take turns, so that neither keeps the other waiting: a negative blind tells
   -- that the last lease was of retries.
@@ -257,17 +236,43 @@ begin
   end if;
 
   if c.n > (now.c).n then
-    insert into posthorn.cursors (group_id, n, at, base, base_seq, base_next, base_since,
-      target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at,
-      leases_from, retries_from, waiting_from, dead)
-    values (g.id, (now.c).n + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
-      c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at,
-      c.leases_from, c.retries_from, c.waiting_from, c.dead);
-    if (now.c).n % 1000 = 0 then
-      delete from posthorn.cursors x where x.group_id = g.id and x.n between (now.c).n - 2000 and (now.c).n - 100;
-    end if;
+    c.n := (now.c).n + 1;
+    _ := posthorn.keep_cursor(c);
   end if;
   return taken;
+end $$;
+
+-- The part of a claim that looks for expired leases, due retries and, in an ordered group, waiting leases, and that notes
+-- in the cursor where the next looks begin. It takes an expired lease, if there is one.
+create or replace function posthorn.look_for_due(
+  g posthorn.groups, inout c posthorn.cursors, back boolean, node text, max_events int, at timestamptz, until timestamptz, token uuid,
+  out taken posthorn.leases, out due_from timestamptz
+) language plpgsql as $$
+declare
+  began constant timestamptz := clock_timestamp();
+  entries bigint := posthorn.entries_of_looks();
+  first_until timestamptz;
+begin
+  select min(l.until) into first_until
+  from posthorn.leases l
+  where l.group_id = g.id and l.until between case when back then '-infinity' else posthorn.leases_from(c, at) end and at;
+  if first_until is not null then
+    taken := posthorn.claim_expired(g, node, max_events, at, until, token, first_until);
+  end if;
+  c.n := c.n + 1;
+  select min(r.due_at) into due_from -- once more: claim_expired may have split a lease into retries
+  from posthorn.retries r
+  where r.group_id = g.id and r.lease_id is null and r.slot is null
+    and r.due_at between case when back then '-infinity' else least(posthorn.retries_from(c, at), first_until) end and at;
+  c.leases_from := least(first_until, at - interval '1 second');
+  c.retries_from := least(due_from, at - interval '1 second');
+  if g.ordering in ('key', 'total') then
+    c.waiting_from := posthorn.first_waiting(g, case when not back then c.waiting_from end);
+  end if;
+  entries := posthorn.entries_of_looks() - entries;
+  c.dead := posthorn.dead_entries(case when not back then c.dead end, entries);
+  -- After one expired lease, also one that was split, there may be more.
+  c.looked_at := case when taken.id is null and taken.until is null then at + least(50 * (clock_timestamp() - began), interval '9 seconds') end;
 end $$;
 
 -- Whether claims have looked for expired leases and due retries a short while ago. A look that takes long is dear

@@ -106,7 +106,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 func (r *brokerRelay) check() error {
 	switch c := r.config; {
 	case r.sink == nil:
-		return invalid("the sink is nil", "Open one with relay/redis or relay/nats.")
+		return invalid("the sink is nil", "Open one with relay/redis, relay/nats or relay/kafka.")
 	case c.BatchSize < 1 || c.BatchSize > 10_000:
 		return invalid("BatchSize must be from 1 to 10000", "Leave it out for 2000.")
 	case c.LeaseFor < time.Second || c.LeaseFor > time.Hour:
@@ -304,8 +304,8 @@ func (s importSource) Read(ctx context.Context, after map[string]string, limit i
 	return entries, err
 }
 
-// Sink writes events to a broker, for [Client.Relay]. Packages relay/redis and relay/nats
-// implement it.
+// Sink writes events to a broker, for [Client.Relay]. Packages relay/redis, relay/nats
+// and relay/kafka implement it; package relay/relaytest tests an implementation.
 type Sink interface {
 	// Write writes events, those of each stream in their order, and returns nil when the
 	// broker has stored all of them durably. Concurrent calls are for different streams.

@@ -1,6 +1,6 @@
 // Package relay defines the form of an event in a broker. It is a CloudEvent: its
-// attributes are the fields of a Redis entry, or the headers of a NATS message.
-// Packages relay/redis and relay/nats write and read entries.
+// attributes are the fields of a Redis entry, or the headers of a NATS message or of a
+// Kafka record. Packages relay/redis, relay/nats and relay/kafka write and read entries.
 package relay
 
 import (
@@ -27,8 +27,9 @@ type Entry struct {
 	Data     []byte // the payload
 }
 
-// The names of the attributes. NATS headers add the prefix "ce-". Data is a field in
-// Redis only; in NATS the payload is the body of the message.
+// The names of the attributes. NATS headers add the prefix "ce-", and those of
+// Kafka "ce_". Data is a field in Redis only; in NATS the payload is the body of the
+// message, and in Kafka the value of the record.
 const (
 	SpecVersion = "specversion"
 	ID          = "id"

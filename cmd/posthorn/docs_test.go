@@ -328,7 +328,8 @@ func followRelay(g *guide) {
 	g.user.Exec("select posthorn.publish('default', 'order.placed', stream => 'orders')")
 	for _, e := range g.examples() {
 		switch {
-		case strings.Contains(e.Text, "nats://"): // the same command with two brokers is not run
+		case strings.Contains(e.Text, "nats://"), strings.Contains(e.Text, "relay kafka://"), strings.Contains(e.Text, "kafka+ssl://"):
+			// the same command with other brokers is not run
 		case strings.Contains(e.Text, "redis://"):
 			e.Text = strings.Replace(e.Text, "redis://localhost:6379", broker.URL()+" --name to-redis", 1)
 			g.background(e)

@@ -12,17 +12,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/relay/kafka"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
-const relayLong = `Write the events of the log to a broker, until Ctrl-C or SIGTERM: to Redis Streams
-or NATS JetStream, by URL.
+const relayLong = `Write the events of the log to a broker, until Ctrl-C or SIGTERM: to Redis Streams,
+NATS JetStream or Kafka, by URL.
 
   redis://user:password@host:6379/0        rediss:// for TLS; a Cluster is detected
   redis-sentinel://host1,host2/mymaster    the master that the sentinels name
   redis-cluster://host1:7000,host2
   nats://user:password@host:4222           tls:// for TLS
+  kafka://host1:9092,host2:9092            kafka+ssl:// for TLS; user and password for SASL
 
 Every event is written at least once, and the events of a stream in their order.
 Any number of processes may run this: one of them writes, and another takes over
@@ -32,6 +34,7 @@ A new relay begins with the first event of the log; posthorn groups seek moves i
 
 const relayExample = `  posthorn relay redis://localhost:6379
   posthorn relay nats://localhost:4222 --name to-nats --stream orders --stream 'user.*'
+  posthorn relay 'kafka+ssl://host1:9093,host2:9093?sasl=scram-sha-512' --stream orders --replicas 3
   posthorn relay redis://r1 nats://n1 --name to-redis --name to-nats --keep-for 168h`
 
 type relayFlags struct {
@@ -42,12 +45,12 @@ type relayFlags struct {
 }
 
 func newRelay(a *app) *cobra.Command {
-	cmd := about{"relay URL [URL...]", "Write the log to Redis or NATS", relayLong, relayExample}.command()
+	cmd := about{"relay URL [URL...]", "Write the log to Redis, NATS or Kafka", relayLong, relayExample}.command()
 	var f relayFlags
 	f.add(cmd, "events in memory at once, of each of two windows (default 2000)")
 	flags := cmd.Flags()
 	flags.BoolVar(&f.imported, "imported", false, "also write events that posthorn import has published here")
-	flags.IntVar(&f.replicas, "replicas", 0, "how many servers must have an event: replicas of Redis, or servers of JetStream")
+	flags.IntVar(&f.replicas, "replicas", 0, "how many servers must have an event: replicas of Redis, servers of JetStream, or of a new topic of Kafka")
 	flags.IntVar(&f.keep, "keep", 0, "trim streams, but leave that many entries")
 	flags.DurationVar(&f.keepFor, "keep-for", 0, "trim streams, but leave entries that are younger")
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
@@ -58,7 +61,7 @@ func newRelay(a *app) *cobra.Command {
 
 func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
 	return f.run(ctx, a, "relay", urls, func(ph *posthorn.Client, name, url string) (io.Closer, error) {
-		sink, err := f.open(ctx, url, a.log)
+		sink, err := f.open(ctx, name, url, a.log)
 		if err != nil {
 			return nil, err
 		}
@@ -68,17 +71,22 @@ func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
 	})
 }
 
-// sink is a broker that relays write to, read back and trim.
+// sink is a broker that relays write to and read back.
 type sink interface {
 	posthorn.Sink
 	posthorn.SinkReader
-	posthorn.Trimmer
 	io.Closer
 }
 
+// trimmedSink is one whose streams relays trim.
+type trimmedSink interface {
+	sink
+	posthorn.Trimmer
+}
+
 // open opens the sink of a URL. If the broker cannot be reached, the sink connects later.
-func (f relayFlags) open(ctx context.Context, url string, log *slog.Logger) (sink, error) {
-	open := func(ctx context.Context) (sink, error) {
+func (f relayFlags) open(ctx context.Context, name, url string, log *slog.Logger) (sink, error) {
+	open := func(ctx context.Context) (trimmedSink, error) {
 		s, err := redis.Open(ctx, url, redis.Config{
 			Prefix: f.prefix, Replicas: f.replicas, Keep: f.keep, KeepFor: f.keepFor,
 		})
@@ -88,8 +96,10 @@ func (f relayFlags) open(ctx context.Context, url string, log *slog.Logger) (sin
 		return s, nil
 	}
 	switch scheme, _, _ := strings.Cut(url, "://"); {
+	case strings.HasPrefix(scheme, "kafka"):
+		return f.openKafka(ctx, name, url)
 	case isNATS(scheme):
-		open = func(ctx context.Context) (sink, error) {
+		open = func(ctx context.Context) (trimmedSink, error) {
 			return nats.Open(ctx, url, nats.Config{
 				Prefix: f.prefix, Replicas: f.replicas, Keep: int64(f.keep), KeepFor: f.keepFor, Logger: log,
 			})
@@ -111,16 +121,28 @@ func (f relayFlags) open(ctx context.Context, url string, log *slog.Logger) (sin
 	return s, nil
 }
 
+// openKafka opens the sink of a URL of Kafka, without a connection.
+func (f relayFlags) openKafka(ctx context.Context, name, url string) (sink, error) {
+	if f.keep != 0 || f.keepFor != 0 {
+		return nil, usageError{errors.New("kafka removes old records by itself"), "leave out --keep and --keep-for, and set retention.ms of the topics"}
+	}
+	s, err := kafka.Open(ctx, url, kafka.Config{Relay: name, Prefix: f.prefix, Replicas: f.replicas})
+	if err != nil {
+		return nil, usageError{err, posthorn.Hint(err)}
+	}
+	return s, nil
+}
+
 // lateSink is a sink whose broker could not be reached at first. Each use tries again
 // until the broker has been reached.
 type lateSink struct {
-	open func(ctx context.Context) (sink, error)
+	open func(ctx context.Context) (trimmedSink, error)
 
 	mu   sync.Mutex
-	sink sink
+	sink trimmedSink
 }
 
-func (s *lateSink) get(ctx context.Context) (sink, error) {
+func (s *lateSink) get(ctx context.Context) (trimmedSink, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sink != nil {

@@ -1,0 +1,237 @@
+// Package testkafka runs Kafka nodes for tests, as processes of their own. The nodes are brokers and controllers (KRaft),
+// have 256 MB each, store their files in a temporary directory, listen on free ports of the loopback interface, and end
+// with the process of the test. A test can kill, pause and restart them.
+//
+// scripts/deps kafka downloads the programs. Tests are skipped where they or Java are missing.
+package testkafka
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testdir"
+	"github.com/posthorn/posthorn/internal/test/testprogram"
+	"github.com/posthorn/posthorn/internal/test/testtls"
+)
+
+// Version is the version of Kafka.
+const Version = "4.4.0"
+
+// The user of the listener with TLS and SASL. OAUTHBEARER takes each unsigned token.
+const User, Password = "alice", "open-sesame"
+
+// Node is a node of Kafka. It can be stopped and started again.
+type Node struct {
+	Addr     string // of the listener without TLS
+	Secure   string // of the listener with TLS and SASL
+	RootsPEM string // the file with the certificate of Secure
+
+	name string
+	dir  *testdir.Dir
+	home string // has the configuration, log and data of this node
+
+	mu      sync.Mutex
+	process *os.Process // nil while the node is down
+	ended   <-chan struct{}
+}
+
+// shared is the node that all tests of this process share. It ends with the process.
+var shared struct {
+	sync.Mutex
+	node *Node
+}
+
+// Shared returns the node that the tests of this process share. A test that kills or pauses it must not run beside others.
+func Shared(t testing.TB) *Node {
+	t.Helper()
+	jars := programs(t)
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.node == nil {
+		dir, err := testdir.Make("testkafka-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.node = launch(t, dir, jars)
+	}
+	return shared.node
+}
+
+// programs is the class path of Kafka.
+func programs(t testing.TB) string {
+	t.Helper()
+	root, err := testprogram.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, ".cache", "kafka-"+Version)
+	_, missing := os.Stat(dir)
+	if _, err := exec.LookPath("java"); err != nil || missing != nil {
+		t.Skip("Kafka or Java is not installed; scripts/deps kafka installs both")
+	}
+	return filepath.Join(dir, "*")
+}
+
+func launch(t testing.TB, dir *testdir.Dir, jars string) *Node {
+	t.Helper()
+	n := &Node{name: "node1", dir: dir, home: filepath.Join(dir.Path, "node1")}
+	if err := os.MkdirAll(n.home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	port, secure, controller := testdir.FreePort(t), testdir.FreePort(t), testdir.FreePort(t)
+	n.Addr, n.Secure = fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", secure)
+	n.configure(t, fmt.Sprintf("127.0.0.1:%d", controller))
+	format := java(jars, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", n.config(),
+		"--add-scram", fmt.Sprintf("SCRAM-SHA-256=[name=%s,password=%s]", User, Password),
+		"--add-scram", fmt.Sprintf("SCRAM-SHA-512=[name=%s,password=%s]", User, Password))
+	out, err := format.CombinedOutput()
+	if bytes.Contains(out, []byte("UnsupportedClassVersionError")) {
+		t.Skip("Kafka needs Java 17 or newer, and the installed one is older")
+	}
+	if err != nil {
+		t.Fatalf("format the storage of Kafka: %v\n%s", err, out)
+	}
+	n.Restart(t)
+	return n
+}
+
+// java is a command with the options that let Kafka start soon and with little memory.
+func java(jars, class string, args ...string) *exec.Cmd {
+	return exec.Command("java", append([]string{
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"-Dorg.slf4j.simpleLogger.log.kafka.coordinator.transaction=info", "-cp", jars, class,
+	}, args...)...)
+}
+
+func (n *Node) config() string { return filepath.Join(n.home, "server.properties") }
+
+func (n *Node) configure(t testing.TB, controller string) {
+	t.Helper()
+	cert, key, store := filepath.Join(n.home, "cert.pem"), filepath.Join(n.home, "key.pem"), filepath.Join(n.home, "store.pem")
+	testtls.Write(t, 1, cert, key)
+	n.RootsPEM = cert
+	var both []byte
+	for _, file := range []string{key, cert} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, text...)
+	}
+	if err := os.WriteFile(store, both, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const modules = "org.apache.kafka.common.security"
+	lines := []string{
+		"process.roles=broker,controller", "node.id=1",
+		"controller.quorum.voters=1@" + controller, "controller.listener.names=CONTROLLER",
+		fmt.Sprintf("listeners=PLAINTEXT://%s,SASL_SSL://%s,CONTROLLER://%s", n.Addr, n.Secure, controller),
+		fmt.Sprintf("advertised.listeners=PLAINTEXT://%s,SASL_SSL://%s", n.Addr, n.Secure),
+		"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
+		"inter.broker.listener.name=PLAINTEXT",
+		"ssl.keystore.type=PEM", "ssl.keystore.location=" + store,
+		"sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+		fmt.Sprintf("listener.name.sasl_ssl.plain.sasl.jaas.config=%s.plain.PlainLoginModule required user_%s=%q;", modules, User, Password),
+		"listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=" + modules + ".scram.ScramLoginModule required;",
+		"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=" + modules + ".scram.ScramLoginModule required;",
+		"listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=" + modules + `.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="node";`,
+		"log.dirs=" + filepath.Join(n.home, "data"),
+		"num.network.threads=1", "num.io.threads=2", "background.threads=2", "log.cleaner.enable=false",
+		"offsets.topic.num.partitions=1", "offsets.topic.replication.factor=1",
+		"transaction.state.log.num.partitions=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
+		"auto.create.topics.enable=false", "group.initial.rebalance.delay.ms=0",
+	}
+	if err := os.WriteFile(n.config(), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kill sends SIGKILL to a running node, and returns when the process has ended. Kafka loses nothing that it has
+// acknowledged, since the kernel has it.
+func (n *Node) Kill() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.process != nil {
+		_ = n.process.Kill() // fails if the process has ended already
+		<-n.ended
+		n.process = nil
+	}
+}
+
+// Pause suspends the process of the node. Its connections stay open and hang.
+func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
+
+// Resume continues a node that was paused.
+func (n *Node) Resume() { n.signal(syscall.SIGCONT) }
+
+func (n *Node) signal(signal syscall.Signal) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.process != nil {
+		_ = n.process.Signal(signal) // fails if the process has ended already
+	}
+}
+
+// Restart starts a node that is down, and waits until it answers.
+func (n *Node) Restart(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(n.home, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	process := java(programs(t), "kafka.Kafka", n.config())
+	process.Stdout, process.Stderr = log, log
+	if n.ended, err = n.dir.Start(process); err != nil {
+		t.Fatalf("start Kafka: %v", err)
+	}
+	n.process = process.Process
+	client := n.Client(t)
+	defer client.Close()
+	await.True(t, n.name+" is ready", func() bool {
+		select {
+		case <-n.ended:
+			t.Fatalf("%s ended:\n%s", n.name, n.LogTail())
+		default:
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return client.Ping(ctx) == nil
+	})
+}
+
+// Client returns a plain client, for checks that do not go through Posthorn. The test closes it.
+func (n *Node) Client(t testing.TB, options ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(n.Addr), kgo.DisableClientMetrics(), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// LogTail returns the end of the node's log, for a test that has failed.
+func (n *Node) LogTail() string {
+	log, _ := os.ReadFile(filepath.Join(n.home, "log"))
+	lines := bytes.Split(log, []byte("\n"))
+	// Kafka prints the stack of each error; the lines of Java's frames say nothing here.
+	lines = slices.DeleteFunc(lines, func(line []byte) bool { return bytes.HasPrefix(line, []byte("\tat ")) })
+	return string(bytes.Join(lines[max(0, len(lines)-40):], []byte("\n")))
+}

@@ -44,7 +44,6 @@ declare
 begin
   select x.* into was from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
   c.group_id := g.id;
-  c.at := posthorn.now();
   c.pos := 0;
   c.blind := 0;
   c.n := coalesce(was.n, 0) + 1;
@@ -63,7 +62,7 @@ begin
     c.base_seq := 0;
     c.seek_from := nullif(to_time, '-infinity');
   end if;
-  insert into posthorn.cursors select c.*;
+  perform posthorn.keep_cursor(c);
   perform posthorn.begin_stretch(was, c);
 end $$;
 

@@ -294,12 +294,10 @@ returns void language plpgsql as $$
 begin
   perform posthorn.lock_group(g.id);
   c.group_id := g.id;
-  c.at := posthorn.now();
   c.blind := 0;
   c.looked_at := null;
   c.n := (posthorn.newest_cursor(g.id)).n + 1;
-  insert into posthorn.cursors select c.*;
-  delete from posthorn.cursors x where x.group_id = g.id and x.n < c.n - 100;
+  perform posthorn.keep_cursor(c);
 end $$;
 
 -- The ids of the subscriptions of a group that have some names.

@@ -38,11 +38,8 @@ func (b *bench) idle(ctx context.Context, events, groups int) (side, error) {
 	if err != nil {
 		return nil, err
 	}
-	crew, err := d.crew(ctx, 1, consumerParameters)
+	crew, err := d.claimers(ctx, 1)
 	if err != nil {
-		return nil, err
-	}
-	if err := crew.prepareClaims(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.catchUp(ctx, crew[0], all); err != nil {

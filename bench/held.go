@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -119,14 +118,11 @@ func (d *heldDatabase) traffic(ctx context.Context, length time.Duration) error 
 	if err := publisher.prepare(ctx, "insert", publishSQL); err != nil {
 		return err
 	}
-	consumer, err := d.crew(ctx, 1, consumerParameters)
+	consumer, err := d.claimers(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer consumer.close()
-	if err := consumer.prepareClaims(ctx); err != nil {
-		return err
-	}
 	tick := time.NewTicker(trafficEvery)
 	defer tick.Stop()
 	var last lease
@@ -155,25 +151,14 @@ func (d *heldDatabase) finish(ctx context.Context, conn *pgx.Conn, last lease) e
 // backlog publishes n events, which is not measured, and takes them with the group
 // that had the traffic.
 func (d *heldDatabase) backlog(ctx context.Context, n, size int) (side, error) {
-	crew, err := d.crew(ctx, 2, consumerParameters)
+	crew, err := d.claimers(ctx, 2)
 	if err != nil {
-		return nil, err
-	}
-	if err := crew.prepareClaims(ctx); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) (float64, error) {
 		if err := d.fill(ctx, n); err != nil {
 			return 0, err
 		}
-		var left atomic.Int64
-		left.Store(int64(n))
-		speed, err := crew.run(ctx, n, func(ctx context.Context, _ int, conn *pgx.Conn) (int, error) {
-			return drain(ctx, conn, d.group, size, take, &left)
-		})
-		if err != nil {
-			return 0, err
-		}
-		return speed, d.checkSettled(ctx, []group{d.group})
+		return d.drainAll(ctx, crew, []group{d.group}, n, size, take)
 	}, nil
 }

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 var subscriptionRows = []row{
@@ -131,11 +128,8 @@ func (d *database) fillRooms(ctx context.Context, n int) error {
 // matching claims n events that match each condition for one room, and checks that
 // they did.
 func (d *database) matching(ctx context.Context, c claimer, n int) (side, error) {
-	crew, err := d.crew(ctx, 2, consumerParameters)
+	crew, err := d.claimers(ctx, 2)
 	if err != nil {
-		return nil, err
-	}
-	if err := crew.prepareClaims(ctx); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) (float64, error) {
@@ -150,14 +144,6 @@ func (d *database) matching(ctx context.Context, c claimer, n int) (side, error)
 		if err != nil {
 			return 0, err
 		}
-		var left atomic.Int64
-		left.Store(int64(n))
-		speed, err := crew.run(ctx, n, func(ctx context.Context, _ int, conn *pgx.Conn) (int, error) {
-			return drain(ctx, conn, groups[0], 1000, c, &left)
-		})
-		if err != nil {
-			return 0, err
-		}
-		return speed, d.checkSettled(ctx, groups)
+		return d.drainAll(ctx, crew, groups, n, 1000, c)
 	}, nil
 }

@@ -84,11 +84,8 @@ func besideSelect(r reading) func(ctx context.Context, b *bench) (ours, peer sid
 
 // taking reads n events with new groups in each round.
 func (d *database) taking(ctx context.Context, r reading, n int) (side, error) {
-	crew, err := d.crew(ctx, r.workers, consumerParameters)
+	crew, err := d.claimers(ctx, r.workers)
 	if err != nil {
-		return nil, err
-	}
-	if err := crew.prepareClaims(ctx); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) (float64, error) {
@@ -99,19 +96,33 @@ func (d *database) taking(ctx context.Context, r reading, n int) (side, error) {
 		if err := d.subscribe(ctx, groups, r.filter); err != nil {
 			return 0, err
 		}
-		left := make([]atomic.Int64, len(groups))
-		for i := range left {
-			left[i].Store(int64(n))
-		}
-		speed, err := crew.run(ctx, n*len(groups), func(ctx context.Context, i int, conn *pgx.Conn) (int, error) {
-			k := i % len(groups)
-			return drain(ctx, conn, groups[k], r.size, r.claim, &left[k])
-		})
-		if err != nil {
-			return 0, err
-		}
-		return speed, d.checkSettled(ctx, groups)
+		return d.drainAll(ctx, crew, groups, n, r.size, r.claim)
 	}, nil
+}
+
+// claimers are connections that are ready to claim.
+func (d *database) claimers(ctx context.Context, n int) (crew, error) {
+	c, err := d.crew(ctx, n, consumerParameters)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.prepareClaims(ctx)
+}
+
+// drainAll claims and settles the n events of each group, and checks that nothing is left.
+func (d *database) drainAll(ctx context.Context, c crew, groups []group, n, size int, claim claimer) (speed float64, err error) {
+	left := make([]atomic.Int64, len(groups))
+	for i := range left {
+		left[i].Store(int64(n))
+	}
+	speed, err = c.run(ctx, n*len(groups), func(ctx context.Context, i int, conn *pgx.Conn) (int, error) {
+		k := i % len(groups)
+		return drain(ctx, conn, groups[k], size, claim, &left[k])
+	})
+	if err != nil {
+		return 0, err
+	}
+	return speed, d.checkSettled(ctx, groups)
 }
 
 // newGroups makes groups that start at the beginning of the log.

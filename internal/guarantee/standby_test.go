@@ -440,22 +440,24 @@ func TestCancelledWaitOfAnAnswer(t *testing.T) {
 	equal(t, "dead letters", testworld.Ask[int](w, "select count(*) from posthorn.dead_letters"), 1)
 }
 
+// mustLast lets transactions that claim things wait for a standby.
+func mustLast(w *testworld.World, tables ...string) {
+	w.T.Helper()
+	w.Exec(`create function public.must_last() returns trigger language plpgsql as
+		$$ begin perform set_config('synchronous_commit', 'on', true); return null; end $$`)
+	for _, table := range tables {
+		w.Exec(`create constraint trigger must_last after insert on posthorn.` + table +
+			` deferrable initially deferred for each row execute function public.must_last()`)
+	}
+}
+
 // A claim waits for a standby if its transaction has something that must last: mostly the note of
 // a failover, and here a trigger of the program. When the wait is cancelled, the claim holds: its
 // events and jobs are handed out at once.
 func TestCancelledWaitOfAClaim(t *testing.T) {
 	t.Parallel()
 	primary, w, lines := openOnPrimary(t)
-	for _, statement := range []string{
-		`create function public.must_last() returns trigger language plpgsql as
-			$$ begin perform set_config('synchronous_commit', 'on', true); return null; end $$`,
-		`create constraint trigger must_last after insert on posthorn.leases
-			deferrable initially deferred for each row execute function public.must_last()`,
-		`create constraint trigger must_last after insert on posthorn.running_jobs
-			deferrable initially deferred for each row execute function public.must_last()`,
-	} {
-		w.Exec(statement)
-	}
+	mustLast(w, "leases", "running_jobs")
 	pooled := testworld.Open(t, posthorn.Config{DatabaseURL: testpg.Pooler(t, primary.URL())})
 	for name, of := range map[string]*testworld.World{"direct": w, "pooled": pooled} {
 		g := of.Group(name, testworld.FromBeginning())

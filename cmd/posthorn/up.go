@@ -168,7 +168,7 @@ func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server, data stri
 		if cmd.Context().Err() != nil {
 			return nil
 		}
-		return err
+		return ofData(data, err)
 	}
 	defer ph.Close()
 	if err := web.readAccess(ctx, ph); err != nil {
@@ -196,6 +196,22 @@ func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server, data stri
 		return errors.Join(err, server.Err())
 	}
 	return err
+}
+
+// ofData adds the directory to an error of a database that up runs: a user who did not name it may not know that there
+// are data of an earlier version, perhaps one that no release can upgrade.
+func ofData(data string, err error) error {
+	if data == "" {
+		return err
+	}
+	if whole, failed := filepath.Abs(data); failed == nil {
+		data = whole
+	}
+	err = fmt.Errorf("the data in %s: %w", data, err)
+	if errors.Is(err, schema.ErrTooNew) || posthorn.Hint(err) != "" {
+		return err
+	}
+	return hintError{err, "data of a version that was not released cannot be upgraded: name another directory with --data, or move this one away, and up begins with new data"}
 }
 
 // open migrates the database and opens a client.

@@ -26,6 +26,9 @@ func (s *served) shop(t testing.TB) {
 		`select posthorn.publish('default', '<script>alert(1)</script>', to_json($1::text), key => '<b>key</b>', tags => array['<b>tag</b>'])`,
 		`select posthorn.enqueue('default', 'send <i>mail</i> ' || i, json_build_object('note', $1::text), tags => '{mail}', max_retries => 0) from generate_series(1, 60) i`,
 		`select posthorn.fail_job(j.id, '<b>worker</b>', e'no such card\n\nError: no such card\n    at charge ' || $1::text) from posthorn.claim_jobs('default', '<b>worker</b>', '{mail}', 3) j`,
+		`insert into posthorn.job_samples
+			select n.id, now() - i * interval '1 minute', t, 60, 120, 60, i % 7, array[0, 9, 60, 2], array[0, 0, 30, 3]
+			from posthorn.namespaces n, generate_series(1, 50) i, unnest('{"",sms,<b>mail</b>}'::text[]) t where n.namespace = 'default'`,
 		`select posthorn.enqueue('default', 'ship <i>it</i>', tags => '{flow}')`,
 		`select posthorn.save_step(j.id, '<b>worker</b>', '<i>charge</i>', '7') from posthorn.claim_jobs('default', '<b>worker</b>', '{flow}') j`,
 		`select posthorn.sleep_job(max(o.id), '<b>worker</b>', 'cool down', '1 day') from posthorn.enqueued_jobs o`,

@@ -350,6 +350,8 @@ var everyday = []calls{
 		"select version from posthorn.schema_version",
 		"select count(*) from posthorn.rates('default')",
 		"select count(*) from posthorn.rates('default', '7 days', 84)",
+		"select count(*) from posthorn.job_rates('default', '7 days', 84, 't')",
+		"select count(*) from posthorn.busiest_tags('default', '7 days', 84)",
 	}},
 
 	// These may read whole tables of what is under way: leases, retries, running jobs,
@@ -394,6 +396,7 @@ var everyday = []calls{
 	{reads: 40 * plenty, statements: []string{
 		"select count(*) from posthorn.dead_letter_reasons('default')",
 		"select count(*) from posthorn.job_counts('default')",
+		"select count(*) from posthorn.browse_jobs('default', state => 'retry', max_jobs => 10)",
 		"select count(*) from posthorn.list_job_limits('default')",
 		"select count(*) from posthorn.limited_tags(true)",
 		"select count(*) from posthorn.list_tokens()",

@@ -13,10 +13,12 @@ type chart struct {
 	ID, Name string
 	Bad      bool // it counts failures
 	Now      float64
+	NowMost  float64 // of the line
 	unit     unit
 	span     span
 	since    time.Time // where the first interval begins
 	points   []float64
+	line     []float64 // of times: within them were 95 of 100, and half within those of points
 }
 
 // span is a period that charts show.
@@ -135,8 +137,68 @@ func groupCharts(s span, rates []admin.GroupRate) []chart {
 	return []chart{lag, passed}
 }
 
+// jobCharts makes the charts of jobs: numbers per second, and times. They end with the last sample.
+func jobCharts(s span, rates []admin.JobRate) (numbers, times []chart) {
+	if len(rates) == 0 {
+		return nil, nil
+	}
+	last := rates[len(rates)-1]
+	for _, c := range []struct {
+		name string
+		of   func(admin.JobRate) float64
+	}{
+		{"enqueued", func(r admin.JobRate) float64 { return r.Enqueued }},
+		{"completed", func(r admin.JobRate) float64 { return r.Completed }},
+		{"failed", func(r admin.JobRate) float64 { return r.Failed }},
+	} {
+		numbers = append(numbers, newChart("jobs-"+c.name, c.name, s, perSecond, last.At))
+		n := &numbers[len(numbers)-1]
+		for _, r := range rates {
+			n.set(r.At, c.of(r)/math.Max(r.Seconds, 1))
+		}
+		n.end(last.Seconds)
+	}
+	numbers[2].Bad, numbers[2].Name = true, "failed for good"
+	times = []chart{newChart("jobs-waited", "waited for a worker", s, inSeconds, last.At), newChart("jobs-ran", "ran", s, inSeconds, last.At)}
+	for i := range times {
+		times[i].line = make([]float64, s.intervals)
+	}
+	for _, r := range rates {
+		times[0].setTimes(r.At, r.WaitedP50, r.WaitedP95)
+		times[1].setTimes(r.At, r.RanP50, r.RanP95)
+	}
+	return numbers, times
+}
+
+// setTimes sets the times of an interval, and the present ones if it is the last that has some.
+func (c *chart) setTimes(at time.Time, half, most *float64) {
+	if half == nil || most == nil {
+		return
+	}
+	c.set(at, *half)
+	upper := chart{span: c.span, since: c.since, points: c.line}
+	upper.set(at, *most)
+	c.Now, c.NowMost = *half, *most
+}
+
 // Most is the highest number.
 func (c chart) Most() string { return c.unit.text(slices.Max(c.points)) }
 
 // Last is the present number.
-func (c chart) Last() string { return c.unit.text(c.Now) }
+func (c chart) Last() string {
+	if c.line != nil && c.NowMost == 0 {
+		return "–"
+	}
+	return c.unit.text(c.Now)
+}
+
+// Aside is what stands beside the present number.
+func (c chart) Aside() string {
+	if c.line == nil {
+		return "at most " + c.Most()
+	}
+	if c.NowMost == 0 {
+		return "no job"
+	}
+	return "half of them, 95 of 100 within " + c.unit.text(c.NowMost)
+}

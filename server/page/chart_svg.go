@@ -24,18 +24,35 @@ func (c chart) SVG() template.HTML {
 	if c.Bad {
 		class += " bad"
 	}
-	s := scaleOf(c.points, c.unit)
+	s := scaleOf(slices.Concat(c.points, c.line), c.unit)
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="%s" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`, class, chartWidth, chartHeight, template.HTMLEscapeString(c.label()))
 	c.drawScale(&b, s)
 	c.drawTimes(&b)
 	c.drawBars(&b, s)
+	c.drawLine(&b, s)
 	b.WriteString(`</svg>`)
 	return template.HTML(b.String())
 }
 
 func (c chart) label() string {
+	if c.line != nil {
+		return fmt.Sprintf("%s in the last %s: %s, %s", c.Name, c.span.Name, c.Last(), c.Aside())
+	}
 	return fmt.Sprintf("%s in the last %s: %s now, %s at most", c.Name, c.span.Name, c.Last(), c.Most())
+}
+
+// drawLine draws the times within which 95 of 100 were, a stroke for each interval that has one.
+func (c chart) drawLine(b *strings.Builder, s scale) {
+	width := c.x(1) - c.x(0)
+	for i, p := range c.line {
+		if p <= 0 {
+			continue
+		}
+		y := chartFloor - min(p/s.top, 1)*(chartFloor-chartTop)
+		fmt.Fprintf(b, `<path class="line" d="M%s %sh%s"><title>%s</title></path>`,
+			place(c.x(float64(i))), place(y), place(width*0.86), template.HTMLEscapeString("95 of 100 within "+c.unit.text(p)))
+	}
 }
 
 func (c chart) drawScale(b *strings.Builder, s scale) {

@@ -92,3 +92,33 @@ func TestChartOfAnIntervalThatHasBegun(t *testing.T) {
 		}
 	}
 }
+
+// Charts of jobs end with the last sample, also if nothing has become of a job for a while. A stroke above the bar of an
+// interval says within which time 95 of 100 jobs were done.
+func TestJobCharts(t *testing.T) {
+	t.Parallel()
+	minute := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	half, most := 1.5, 6.0
+	rates := []admin.JobRate{
+		{At: minute.Add(-10 * time.Minute), Seconds: 60, Enqueued: 600, Completed: 300, Failed: 60, WaitedP50: &half, WaitedP95: &most},
+		{At: minute, Seconds: 30},
+	}
+	numbers, times := jobCharts(spans[0], rates)
+	for i, want := range []string{"enqueued in the last hour: 0/s now, 10/s at most", "completed in the last hour: 0/s now, 5.0/s at most", "failed for good in the last hour: 0/s now, 1.0/s at most"} {
+		if svg := string(numbers[i].SVG()); !strings.Contains(svg, want) {
+			t.Errorf("the chart does not say %q:\n%s", want, svg)
+		}
+	}
+	if numbers[0].points[49] != 10 {
+		t.Errorf("the jobs of ten minutes ago are not there: %v", numbers[0].points)
+	}
+	svg := string(times[0].SVG())
+	for _, want := range []string{"waited for a worker in the last hour: 1.5 s, half of them, 95 of 100 within 6 s", `class="line"`, "95 of 100 within 6 s</title>"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("the chart has no %s:\n%s", want, svg)
+		}
+	}
+	if svg := string(times[1].SVG()); !strings.Contains(svg, "ran in the last hour: –, no job") {
+		t.Errorf("a chart of times without jobs is %s", svg)
+	}
+}

@@ -8,13 +8,19 @@ import (
 )
 
 func (p *Pages) jobLimits() {
-	p.screen(Screen{Path: "job-limits", Under: "jobs", Live: true, Show: listJobLimits})
+	p.screen(Screen{Path: "job-limits", Under: "jobs", Live: true, Show: p.listJobLimits})
 	for _, o := range []op.Any{op.SetJobLimit, op.PauseJobTag, op.ResumeJobTag} {
 		p.operation(o, func(r *Request) string { return r.Link("job-limits") })
 	}
 }
 
-func listJobLimits(ctx context.Context, r *Request) (*View, error) {
+// limitsPage has the tags with limits, and small lines of those of them that had the most jobs in the last hour.
+type limitsPage struct {
+	sortedList[admin.JobLimitStatus]
+	Lines map[string]any
+}
+
+func (p *Pages) listJobLimits(ctx context.Context, r *Request) (*View, error) {
 	all, err := r.Admin.JobLimits(ctx)
 	if err != nil {
 		return nil, err
@@ -24,5 +30,13 @@ func listJobLimits(ctx context.Context, r *Request) (*View, error) {
 		"started": func(l admin.JobLimitStatus) float64 { return float64(l.Started) },
 		"held":    func(l admin.JobLimitStatus) float64 { return float64(l.HeldBack) },
 	})
-	return &View{Title: "Tags of jobs", Template: "job_limits.html", Data: list}, err
+	if err != nil {
+		return nil, err
+	}
+	page := limitsPage{list, map[string]any{}}
+	busiest, err := p.busiestTags(ctx, r, spans[0])
+	for _, t := range busiest {
+		page.Lines[t.Tag] = t.Spark
+	}
+	return &View{Title: "Tags of jobs", Template: "job_limits.html", Data: page}, err
 }

@@ -19,6 +19,7 @@ func (p *Pages) jobs() {
 	p.screen(Screen{Path: "jobs", Live: true, Show: p.listJobs})
 	p.job()
 	p.jobLimits()
+	p.jobRates()
 	p.steerJobs(op.RetryJobs.Many(), op.RetryJobs.More)
 	p.steerJobs(op.CancelJobs.Many(), op.CancelJobs.More)
 	p.steerJobs(op.DeleteJobs.Many(), op.DeleteJobs.More)

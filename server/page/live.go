@@ -37,6 +37,7 @@ type rendering struct {
 	html  []byte
 	hash  uint64
 	next  time.Time
+	began time.Time // its first query
 }
 
 // restAfter is how long one of some pages rests after a rendering that took some time.
@@ -109,6 +110,10 @@ func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 		case latest.hash != last:
 			last = latest.hash
 			err = stream.send("main", bytes.ReplaceAll(latest.html, []byte(p.stand), []byte(p.formToken(r.http))))
+			if err == nil && isOld(latest.began) {
+				err = stream.send("trouble", []byte(tooOld(latest.began)))
+				last = 0 // the next one takes this back
+			}
 		default:
 			err = stream.comment()
 		}
@@ -139,8 +144,8 @@ func (p *Pages) awaitLatest(ctx context.Context, r *Request, s *stream) (latest 
 			return latest, isLate, err
 		}
 		isLate = true
-		_, at, _ := p.rendered.Last(r.key())
-		if err := s.send("trouble", []byte(tooOld(at))); err != nil {
+		last, _, _ := p.rendered.Last(r.key())
+		if err := s.send("trouble", []byte(tooOld(last.began))); err != nil {
 			return latest, isLate, err
 		}
 	}
@@ -153,6 +158,13 @@ func tooOld(at time.Time) string {
 	}
 	return "The database answers slowly: this page is " + period(time.Since(at).Seconds()) + " old."
 }
+
+// mostAge is the age of content from which a page says how old it is.
+const mostAge = 15 * time.Second
+
+// isOld reports whether content is that old whose first query began at a time: of a slow database it may be so when it is
+// there at last. No time: it is that of an action.
+func isOld(began time.Time) bool { return !began.IsZero() && time.Since(began) > mostAge }
 
 // wait waits until a time, and tells whether to go on then.
 func (p *Pages) wait(ctx context.Context, until time.Time) bool {
@@ -184,7 +196,7 @@ func (p *Pages) latest(ctx context.Context, r *Request) (rendering, error) {
 		hash := fnv.New64a()
 		_, _ = hash.Write(html) // never fails
 		next := time.Now().Add(restAfter(time.Since(began), p.audience.different(), livePace))
-		return rendering{title, html, hash.Sum64(), next}, next, nil
+		return rendering{title, html, hash.Sum64(), next, began}, next, nil
 	})
 }
 

@@ -29,3 +29,20 @@ func TestLivePagesRestInProportionToTheirCost(t *testing.T) {
 		t.Errorf("a cheap page rests %s, not %s", r, livePace)
 	}
 }
+
+// A page whose queries took long says so when it is there: what the first of them has found is old.
+func TestPageOfASlowDatabaseIsOldAtOnce(t *testing.T) {
+	t.Parallel()
+	page := func(took time.Duration) string {
+		return (&Request{}).shown(&View{Template: "jobs.html", began: time.Now().Add(-took)}, "").Late
+	}
+	if late := page(40 * time.Second); late != "The database answers slowly: this page is 40 s old." {
+		t.Errorf("after 40 seconds the page says %q", late)
+	}
+	if late := page(time.Second); late != "" {
+		t.Errorf("after one second the page says %q", late)
+	}
+	if late := (&Request{}).shown(&View{Template: "jobs.html"}, "").Late; late != "" {
+		t.Errorf("the answer of an action says %q", late)
+	}
+}

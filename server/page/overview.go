@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -94,15 +95,16 @@ type examination struct {
 
 // overviewPage is the overview as its template shows it.
 type overviewPage struct {
-	New      bool // nothing was done in the namespace yet
-	Commands []command
-	Troubles []trouble
-	Checks   int
-	Examined time.Time
-	Charts   []chart
-	Groups   []admin.WorstGroup
-	More     int64 // groups that are not shown
-	Quiet    []line
+	New       bool // nothing was done in the namespace yet
+	Commands  []command
+	Troubles  []trouble
+	Checks    int
+	Examined  time.Time
+	Charts    []chart
+	JobCharts []chart // nil: nothing has become of a job
+	Groups    []admin.WorstGroup
+	More      int64 // groups that are not shown
+	Quiet     []line
 }
 
 type command struct{ Does, Text string }
@@ -128,16 +130,32 @@ func (p *Pages) showOverview(ctx context.Context, r *Request) (*View, error) {
 			return nil, err
 		}
 	}
+	var jobs []chart
+	if !o.isNew() {
+		if jobs, err = p.jobChartsOf(ctx, r, span); err != nil {
+			return nil, err
+		}
+	}
 	s := o.Summary
 	page := overviewPage{
 		New:      o.isNew(),
 		Troubles: troublesOf(r, o), Checks: len(o.Findings), Examined: o.Examined,
-		Charts: chartsOf(span, rates, s.Now), Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s),
+		Charts: chartsOf(span, rates, s.Now), JobCharts: jobs, Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s),
 	}
 	if page.New {
 		page.Commands = firstCommands(r)
 	}
 	return &View{Title: "Overview", Data: page}, nil
+}
+
+// jobChartsOf makes the charts of jobs per second; none if no job was enqueued or ended in the period.
+func (p *Pages) jobChartsOf(ctx context.Context, r *Request, s span) ([]chart, error) {
+	rates, err := p.jobRatesOf(ctx, r, "", s)
+	if !slices.ContainsFunc(rates, func(r admin.JobRate) bool { return r.Enqueued+r.Completed+r.Failed > 0 }) {
+		return nil, err
+	}
+	charts, _ := jobCharts(s, rates)
+	return charts, err
 }
 
 // quietLines says one thing about everything else.

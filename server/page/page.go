@@ -72,6 +72,8 @@ type Pages struct {
 	overviews  *cache.Cache[string, overviewData]
 	findings   *cache.Cache[string, examination]
 	rates      *cache.Cache[string, []admin.Rate]
+	jobSamples *cache.Cache[string, []admin.JobRate]
+	tags       *cache.Cache[string, []admin.BusyTag]
 	bulks      chan struct{}   // a place for each action on many things that runs
 	waiting    sync.Once       // for the end of these actions
 	working    context.Context // of their parts
@@ -89,6 +91,7 @@ func New(c Config) *Pages {
 		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, signIns: newSignIns(c.Now), audience: audience{pages: map[string]int{}}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
 		rendered: cache.New[string, rendering](cache.Config{Size: mostKept, Timeout: c.Timeout, Parallel: liveParallel}), namespaces: cache.New[string, []string](kept),
 		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept), rates: cache.New[string, []admin.Rate](kept),
+		jobSamples: cache.New[string, []admin.JobRate](kept), tags: cache.New[string, []admin.BusyTag](kept),
 	}
 	p.working, p.endParts = context.WithCancel(context.Background())
 	p.overview()
@@ -126,6 +129,8 @@ type View struct {
 	Title    string
 	Template string // default: that of the screen
 	Data     any
+
+	began time.Time // the first query for it
 }
 
 // Action is a form that changes something. Do returns the link of the page to go to
@@ -206,20 +211,22 @@ func (p *Pages) get(w http.ResponseWriter, r *Request) {
 	}
 	r.since = time.Now().Add(-overviewKept) // a reload asks anew
 	key := r.key()
-	last, at, isKept := p.rendered.Last(key)
+	last, _, isKept := p.rendered.Last(key)
 	patience := p.Timeout
 	if isKept {
 		patience = min(patience, livePatience)
 	}
 	ctx, cancel := context.WithTimeout(r.http.Context(), patience)
 	defer cancel()
+	began := time.Now()
 	view, err := screen.Show(ctx, r)
 	if isKept && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		p.answerLate(w, r, last, at)
+		p.answerLate(w, r, last)
 		return
 	}
 	p.rendered.Drop(key) // an older rendering must not follow this one
 	if err == nil {
+		view.began = began
 		err = p.answer(w, r, view)
 	}
 	if err != nil {
@@ -278,6 +285,8 @@ func (p *Pages) changed() {
 	p.overviews.Clear()
 	p.findings.Clear()
 	p.rates.Clear()
+	p.jobSamples.Clear()
+	p.tags.Clear()
 	p.namespaces.Clear()
 	p.rendered.Clear()
 }

@@ -21,7 +21,7 @@ var templateFiles embed.FS
 var functions = template.FuncMap{
 	"short": short, "text": text, "lines": lines, "document": document, "indented": indented,
 	"title": func(value any) string { return inTitle(value, shortText) },
-	"count": count, "things": things, "rate": rate, "period": period, "size": size, "at": at, "ago": ago,
+	"count": count, "took": took, "things": things, "rate": rate, "period": period, "size": size, "at": at, "ago": ago,
 	"asset": assetLink,
 	"add":   func(a, b int64) int64 { return a + b },
 	"like":  reasonFilter,
@@ -76,7 +76,11 @@ func (r *Request) shown(view *View, form string) *shown {
 	if view.Template == "" {
 		view.Template = cmp.Or(r.screen.Path, "overview") + ".html"
 	}
-	return &shown{Request: r, Title: view.Title, Data: view.Data, Notice: r.notice, Form: form, view: view}
+	page := &shown{Request: r, Title: view.Title, Data: view.Data, Notice: r.notice, Form: form, view: view}
+	if isOld(view.began) {
+		page.Late = tooOld(view.began)
+	}
+	return page
 }
 
 // answer sends a page.
@@ -102,11 +106,11 @@ func (p *Pages) main(ctx context.Context, r *Request) (title string, content []b
 }
 
 // answerLate sends the last rendering of a page, which says how old it is.
-func (p *Pages) answerLate(w http.ResponseWriter, r *Request, last rendering, at time.Time) {
+func (p *Pages) answerLate(w http.ResponseWriter, r *Request, last rendering) {
 	form := p.formToken(r.http)
 	page := r.shown(&View{Title: last.title}, form)
 	page.Last = template.HTML(bytes.ReplaceAll(last.html, []byte(p.stand), []byte(form))) //nolint:gosec // a template has made it
-	page.Late = tooOld(at)
+	page.Late = tooOld(last.began)
 	p.write(w, r.http, http.StatusOK, "layout.html", page)
 }
 

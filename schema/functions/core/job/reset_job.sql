@@ -8,6 +8,8 @@ declare
   status text := posthorn.job_status(reset_job.job, reset_job.namespace);
   held posthorn.running_jobs;
   waited_for bigint[];
+  gap_part oid;
+  gap_place tid;
 begin
   perform posthorn.commit_firmly();
   delete from posthorn.running_jobs r where r.job = reset_job.job returning r.* into held;
@@ -17,9 +19,10 @@ begin
     update posthorn.retried_jobs s set expiries = 0 where s.job = held.job;
   else
     delete from posthorn.finished_jobs f where f.job = reset_job.job and f.status = 'FAILED'
-    returning f.job, f.namespace_id, f.month, f.attempt, f.progress, f.waited_for
-    into held.job, held.namespace_id, held.month, held.attempt, held.progress, waited_for;
+    returning f.job, f.namespace_id, f.month, f.attempt, f.progress, f.waited_for, f.tableoid, f.ctid
+    into held.job, held.namespace_id, held.month, held.attempt, held.progress, waited_for, gap_part, gap_place;
     if found then
+      insert into posthorn.job_sample_gaps (part, place) values (gap_part, gap_place);
       insert into posthorn.retried_jobs (job, attempt, due_at, progress, updated_at) values (held.job, held.attempt, at, held.progress, at);
     else
       held := posthorn.hasten_job(reset_job.job, at);
@@ -120,7 +123,9 @@ begin
   with gone as (
     delete from posthorn.finished_jobs f
     where f.job = cancelled and f.status = 'CANCELLED' and f.jobs_after is distinct from ending
-    returning f.*
+    returning f.*, f.tableoid as part, f.ctid as place
+  ), gaps as (
+    insert into posthorn.job_sample_gaps (part, place) select g.part, g.place from gone g
   )
   insert into posthorn.finished_jobs (job, finished_at, namespace_id, month, attempt, retry_count, status, worker, error_message, progress, jobs_after)
   select g.job, g.finished_at, g.namespace_id, g.month, g.attempt, g.retry_count, g.status, g.worker, g.error_message, g.progress, ending from gone g;

@@ -3,11 +3,14 @@
 -- Tables
 --   samples    counts for each minute of the last three hours, made by sample, and for each quarter of an hour of eight days
 --   failures   attempts that failed since the last sample
+--   job_samples                        the same of jobs, by tag
+--   job_sample_places, job_sample_gaps where the jobs stand that have ended since the last sample
 --
 -- Flow
 --   doctor ──► findings ──► examine, which calls a function for each kind of finding
 --   summary, worst_groups, rates             the overview
 --   group_rates                              the charts of a group
+--   job_rates, busiest_tags                  the charts of jobs
 --   busy_workers                             which worker has which job or lease, and for how long
 --   outcomes ──► trace                       where an event stands in each group
 --   search_events, find_event, list_streams  looks at the log, bounded by the rows that they read

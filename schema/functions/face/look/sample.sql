@@ -90,8 +90,10 @@ begin
   where s.published + s.handled + s.failed > 0 or exists (select from unnest(s.lags) l where l > 0)
     or not exists (select from posthorn.samples y where y.namespace_id = x.id);
   get diagnostics n = row_count;
+  n := n + posthorn.sample_jobs(coalesce(before, today), today);
   if posthorn.quarter_of(before) is distinct from posthorn.quarter_of(today) then
-    perform posthorn.merge_samples(x.id, today) from posthorn.namespaces x;
+    perform posthorn.merge_samples(x.id, today), posthorn.merge_job_samples(x.id, today) from posthorn.namespaces x;
+    perform posthorn.sweep_job_gaps();
   end if;
   return n;
 end $$;

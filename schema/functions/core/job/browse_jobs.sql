@@ -22,6 +22,7 @@ declare
   wanted text := coalesce(browse_jobs.status, posthorn.status_of(browse_jobs.state));
   why_it_waits text := case when posthorn.status_of(browse_jobs.state) = 'PENDING' then browse_jobs.state end;
   most int := 5000;
+  explained constant int := 200;       -- jobs whose state is made out, which takes a hundred times as long as a look
   narrow boolean := num_nonnulls(title, error, payload, enqueued_from, enqueued_before) > 0;
   seen bigint[];
 begin
@@ -35,6 +36,10 @@ begin
   end if;
   seen := posthorn.recent_jobs(ns, wanted, coalesce(browse_jobs.before, 9223372036854775807), most);
   browse_jobs.looked_to := case when cardinality(seen) = most then seen[most] end;
+  if why_it_waits is not null then
+    seen := posthorn.may_wait(ns, seen, why_it_waits, browse_jobs.tags, explained);
+    browse_jobs.looked_to := coalesce(seen[explained], browse_jobs.looked_to);
+  end if;
   if (select x.created_at < browse_jobs.enqueued_from - interval '1 day' from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = looked_to limit 1) then
     browse_jobs.looked_to := null; -- those before it are older still
   end if;
@@ -64,6 +69,29 @@ begin
 end $$;
 comment on function posthorn.browse_jobs(text, text, text[], bigint, int, text, text, jsonb, timestamptz, timestamptz, text) is
   'consumer: Jobs of a filter below a number, newest first. An error is that of a job that has failed for good or was cancelled. looked_to: rows below this number were not looked at; null: there are none.';
+
+-- Those of some jobs that may have a state of PENDING, by a look at their rows: has_state says whether they have it.
+create or replace function posthorn.may_wait(ns int, jobs bigint[], state text, tags text[], most int)
+returns bigint[] language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+  select array(
+    select j.id
+    from unnest(may_wait.jobs) with ordinality j (id, nth)
+    cross join lateral (
+      select x.run_at, x.tags, x.month from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = j.id limit 1) o
+    where (select r.job from posthorn.running_jobs r where r.job = j.id) is null
+      and (select f.job from posthorn.finished_jobs f where f.job = j.id and f.month = o.month limit 1) is null
+      and (coalesce(may_wait.tags, '{}') = '{}' or o.tags && may_wait.tags)
+      and may_wait.state = case
+        when (select b.job from posthorn.blocked_jobs b where b.job = j.id) is not null then 'behind other jobs'
+        when coalesce((select s.due_at from posthorn.retried_jobs s where s.job = j.id), o.run_at) <= posthorn.now() then
+          case when may_wait.state in ('ready', 'paused', 'held back by a limit') then may_wait.state end
+        when (select s.job from posthorn.retried_jobs s where s.job = j.id) is null then 'later'
+        when may_wait.state in ('later', 'retry', 'asleep', 'waiting for an event') then may_wait.state end
+    order by j.nth limit most)
+$$;
 
 -- FAILED, CANCELLED and PROCESSING have an index or are few. So are pending jobs, mostly; otherwise the jobs of all
 -- statuses are the candidates.

@@ -100,22 +100,24 @@ end $$;
 -- Of a job that is due later.
 create or replace function posthorn.delay_state(job_id bigint, month date, at timestamptz)
 returns text language plpgsql stable as $$
-declare
-  last_action text;
 begin
   if not exists (select from posthorn.retried_jobs s where s.job = job_id) then
     return 'later';
-  elsif exists (select from posthorn.job_awaits w where w.job = job_id) then
-    return 'waiting for an event';
   end if;
-  last_action := (posthorn.last_delay(job_id)).action;
-  return case
-    when last_action = 'FAILED' then 'retry'
-    when last_action = 'SNOOZED' and exists (
-      select from posthorn.saved_steps x where x.job = job_id and x.month = delay_state.month and x.wakes_at > at and x.event_type is null)
-      then 'asleep'
-    else 'later' end;
+  return posthorn.delay_state_of(
+    exists (select from posthorn.job_awaits w where w.job = job_id), (posthorn.last_delay(job_id)).action,
+    exists (
+      select from posthorn.saved_steps x where x.job = job_id and x.month = delay_state.month and x.wakes_at > at and x.event_type is null));
 end $$;
+
+-- Of one that was tried before: whether it waits for an event, the action of last_delay, and whether a step of it sleeps.
+create or replace function posthorn.delay_state_of(awaits boolean, last_action text, sleeps boolean)
+returns text language sql immutable parallel safe
+return case
+  when awaits then 'waiting for an event'
+  when last_action = 'FAILED' then 'retry'
+  when last_action = 'SNOOZED' and sleeps then 'asleep'
+  else 'later' end;
 
 -- The last entry in the log of a job that says when it runs again.
 create or replace function posthorn.last_delay(job_id bigint)

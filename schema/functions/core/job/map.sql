@@ -40,4 +40,4 @@
 --   check_job, check_new_jobs, job_tags
 --
 -- For faces
---   delay_state
+--   delay_state_of

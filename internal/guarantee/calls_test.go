@@ -265,7 +265,7 @@ var everyday = []calls{
 		"select count(*) from posthorn.list_lost_events('default', 1)",
 		"select posthorn.bring_back('default', 1)",
 		"select count(*) from posthorn.failover_span('default', 1)",
-		"select count(*) from posthorn.imported_since('default', posthorn.origin(), 'default', 1, 9000000000000000, after => $event - 10)",
+		"select count(*) from posthorn.imported_since('default', posthorn.origin(), 'default', 1, 9000000000000000, after => pg_sequence_last_value('posthorn.event_id') - 10)",
 		`select posthorn.note_imported_events('default', 'reports', '{s1, s1}', array[$event, $event + 1], '{e, e}', array['{}', '{}']::json[], array[now(), now()])`,
 	}},
 

@@ -15,12 +15,12 @@ import (
 // finds them once after each failover, crash and restore.
 
 const (
-	lookEvery   = 5 * time.Second // for a failover
-	compareMany = 1000            // events at once
-	uncounted   = -1              // the events of a segment without a manifest
+	compareMany = 1000 // events at once
+	uncounted   = -1   // the events of a segment without a manifest
 )
 
-// findLost compares the store with the log when that is owed, until ctx ends.
+// findLost compares the store with the log when that is owed, until ctx ends. To ask is a statement that
+// reads a few rows.
 func (a *Archiver) findLost(ctx context.Context) {
 	trouble := &worker.Trouble{Log: a.log, Message: "cannot compare the archive with the log yet"}
 	for {
@@ -29,7 +29,7 @@ func (a *Archiver) findLost(ctx context.Context) {
 		} else if ctx.Err() == nil {
 			trouble.Report(err)
 		}
-		if !worker.Pause(ctx, lookEvery) {
+		if !worker.Pause(ctx, poll) {
 			return
 		}
 	}

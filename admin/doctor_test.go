@@ -81,9 +81,12 @@ func TestDoctorFinds(t *testing.T) {
 		"failing archive": {"archives", admin.Warn, "archive a of namespace default cannot write: no bucket", []string{
 			archive, "insert into posthorn.archive_streams (archive_id, stream_id, failures, error) select id, 1, 1, 'no bucket' from posthorn.archives",
 		}},
-		"due":      {"jobs", admin.OK, "2 jobs wait for a worker, the oldest for ", []string{"select posthorn.enqueue('default', 'a', tags => '{x,y}') from generate_series(1, 2)"}},
-		"untaken":  {"jobs", admin.Warn, "2 jobs tagged x in namespace default have waited for a worker, the oldest for 3h", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
-		"untagged": {"jobs", admin.Warn, "1 job without tags in namespace default has waited for a worker for 2h", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
+		"due":          {"jobs", admin.OK, "2 jobs wait for a worker, the oldest for ", []string{"select posthorn.enqueue('default', 'a', tags => '{x,y}') from generate_series(1, 2)"}},
+		"untaken":      {"jobs", admin.Warn, "2 jobs tagged x in namespace default have waited for a worker, the oldest for 3h, and none runs any of them", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
+		"busy workers": {"jobs", admin.Warn, "1 job tagged x in namespace default has waited for a worker for 3h; the workers run others of them", []string{strings.Replace(lateDue, "10 minutes", "3 hours", 1), "select posthorn.claim_jobs('default', 'w', '{x}', 1)"}},
+		"late":         {"jobs", admin.OK, "1 job waits for a worker, the oldest for 10m", []string{lateDue, "select posthorn.claim_jobs('default', 'w', '{x}', 1)"}},
+		"silent":       {"jobs", admin.Warn, "1 job tagged x in namespace default has waited for a worker for 3h, and none runs any of them", []string{strings.Replace(lateDue, "10 minutes", "3 hours", 1), "select posthorn.claim_jobs('default', 'w', '{x}', 1)", silent}},
+		"untagged":     {"jobs", admin.Warn, "1 job without tags in namespace default has waited for a worker for 2h", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
 		"limited": {"jobs", admin.OK, "none waits for a worker; 2 jobs are held back", []string{
 			"select posthorn.set_job_limit('default', 'x', max_running => 1)", "select posthorn.enqueue('default', 'a', tags => '{x}')",
 			"select posthorn.claim_jobs('default', 'w', '{x}')", longDue,
@@ -183,6 +186,7 @@ const (
 	chain          = "select posthorn.enqueue('default', 'a', tags => '{x}', after => case when i > 1 then array[i - 1] else '{}' end) from generate_series(1, 4) i"
 	silent         = "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"
 	longDue        = "select posthorn.enqueue('default', 'a', tags => '{x,y}', run_at => posthorn.now() - interval '3 hours') from generate_series(1, 2)"
+	lateDue        = "select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - interval '10 minutes') from generate_series(1, 2)"
 	confide        = "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'vault', dek_rotation_days => 7)"
 	later          = "create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '2 hours'"
 	relay          = "select posthorn.define_relay('default', 'r')"

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -113,11 +114,15 @@ func TestReasonsOfStuckJobs(t *testing.T) {
 		"select posthorn.enqueue('default', 'silent', tags => '{silent}')",
 		"select count(*) from posthorn.claim_jobs('default', 'w', '{silent}')",
 		"update posthorn.running_jobs set seen_at = seen_at - interval '10 minutes'",
+		"select posthorn.enqueue('default', 'fourth', after => '{2}')",
+		"select posthorn.enqueue('default', 'fifth', after => '{1,2}')",
 	} {
 		w.Exec(sql)
 	}
-	for id, sentence := range map[int64]string{2: "behind 1 job; job 1 is FAILED", 3: "w has sent no sign for 10m"} {
-		if j, err := w.Admin().Job(t.Context(), id); err != nil || !strings.Contains(j.Why, sentence) {
+	for id, sentence := range map[int64]string{
+		2: "behind job 1, which is FAILED", 3: "w has sent no sign for 10m.*", 4: "behind job 2", 5: "behind 2 jobs; job 1 is FAILED",
+	} {
+		if j, err := w.Admin().Job(t.Context(), id); err != nil || !regexp.MustCompile("^"+sentence+"$").MatchString(j.Why) {
 			t.Errorf("job %d is %s: %s, %v; want %q", id, j.State, j.Why, err, sentence)
 		}
 	}

@@ -79,7 +79,7 @@ return concat_ws(', ', posthorn.explain_retry(failures, max_retries),
     then format('%s has sent no sign for %s', r.worker, posthorn.in_words(at - r.seen_at))
     else format('%s has had it for %s', r.worker, posthorn.in_words(at - r.picked_at)) end);
 
--- One that will not be completed by itself comes first.
+-- A job before it that will not be completed by itself is named, and the only one.
 create or replace function posthorn.explain_order(job_id bigint)
 returns text language plpgsql stable as $$
 declare
@@ -93,8 +93,9 @@ begin
   cross join lateral (
     select x.status from posthorn.finished_jobs x where x.job = b.before and x.month = b.before_month and x.status in ('FAILED', 'CANCELLED') limit 1) f
   order by b.before limit 1;
-  return format('behind %s', posthorn.counted(cardinality(before), 'job', 100))
-    || coalesce(format('; job %s is %s', stuck.before, stuck.status), '');
+  return case when cardinality(before) = 1 then format('behind job %s', before[1].before) || coalesce(', which is ' || stuck.status, '')
+    else 'behind ' || posthorn.counted(cardinality(before), 'job', 100)
+      || case when stuck.before is null then '' else format('; job %s is %s', stuck.before, stuck.status) end end;
 end $$;
 
 -- Of a job that is due later.

@@ -84,6 +84,25 @@ $$;
 comment on function posthorn.untaken_jobs(text) is
   'admin: Jobs by tag that have been due for 5 minutes, and that no limit holds back.';
 
+-- The tags of the jobs that workers run, with '' for a job without tags. A worker without a sign for 30 seconds runs none.
+create or replace function posthorn.worked_tags(of_namespace text default null)
+returns table (namespace_id int, tag text) language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+  select distinct r.namespace_id, t.tag
+  from (
+    select x.namespace_id, x.job, x.month from posthorn.running_jobs x
+    where x.seen_at >= posthorn.now() - interval '30 seconds'
+      and (of_namespace is null or x.namespace_id = (select n.id from posthorn.namespaces n where n.namespace = of_namespace))
+    limit 10000) r
+  cross join lateral (
+    select x.tags from posthorn.enqueued_jobs x where x.namespace_id = r.namespace_id and x.id = r.job and x.month = r.month limit 1) o
+  cross join lateral (select u.tag from unnest(o.tags) u (tag) union all select '' where cardinality(o.tags) = 0) t
+$$;
+comment on function posthorn.worked_tags(text) is
+  'admin: The tags of which workers run jobs now; of 10,000 running jobs.';
+
 -- All jobs of a tag without room are held back, so they are only counted. Of the other tags, those with the longest due job
 -- come first, and each job with several tags is looked at.
 create or replace function posthorn.due_jobs(of_namespace text default null, out waiting bigint, out since timestamptz, out held_back bigint)
@@ -220,13 +239,19 @@ create or replace function posthorn.examine_jobs(of_namespace text default null)
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  (select 'warn', n.namespace, nullif(u.tag, ''), format('%s %s in namespace %s %s for %s',
-      posthorn.counted(u.jobs, 'job', 100), case when u.tag = '' then 'without tags' else 'tagged ' || u.tag end, n.namespace,
+  (select 'warn', u.namespace, nullif(u.tag, ''), format('%s %s in namespace %s %s for %s%s',
+      posthorn.counted(u.jobs, 'job', 100), case when u.tag = '' then 'without tags' else 'tagged ' || u.tag end, u.namespace,
       case when u.jobs = 1 then 'has waited for a worker' else 'have waited for a worker, the oldest' end,
-      posthorn.in_words(posthorn.now() - u.due_at)),
-    'start workers for them, or more', 'tags with jobs that no worker takes', false, u.jobs
-  from posthorn.untaken_jobs(of_namespace) u join posthorn.namespaces n on n.id = u.namespace_id
-  order by u.due_at)
+      posthorn.in_words(u.age), case when u.is_worked then '; the workers run others of them' else ', and none runs any of them' end),
+    case when u.is_worked then format('start more workers, or let them run more jobs at once; look: posthorn --namespace %s nodes busy', u.namespace)
+      else 'start workers for them' end,
+    case when u.is_worked then 'tags whose workers are behind' else 'tags with jobs that no worker takes' end, false, u.jobs
+  from (
+    select n.namespace, x.tag, x.jobs, posthorn.now() - x.due_at as age,
+      (x.namespace_id, x.tag) in (select w.namespace_id, w.tag from posthorn.worked_tags(of_namespace) w) as is_worked
+    from posthorn.untaken_jobs(of_namespace) x join posthorn.namespaces n on n.id = x.namespace_id) u
+  where not u.is_worked or u.age >= interval '1 hour'
+  order by u.is_worked, u.age desc, u.namespace, u.tag)
   union all
   select 'warn', n.namespace, null, format('%s in namespace %s %s', posthorn.counted(count(*), 'job'), n.namespace,
       case when count(*) = 1 then 'is stalled: its worker has sent no heartbeat for ' else 'are stalled: their workers have sent no heartbeat for up to ' end
@@ -257,7 +282,7 @@ as $$
   from posthorn.due_jobs(of_namespace) d
 $$;
 comment on function posthorn.examine_jobs(text) is
-  'admin: Jobs that no worker takes, jobs whose workers are silent, and jobs behind others that will not be completed.';
+  'admin: Jobs that no worker takes for 5 minutes, or that busy workers have not reached for an hour, jobs whose workers are silent, and jobs behind others that will not be completed.';
 
 create or replace function posthorn.examine_schedules(of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql stable

@@ -14,17 +14,17 @@ import (
 // the filter.
 type JobSearch struct {
 	JobFilter
-	Title   string          // part of the title, in any case
-	Error   string          // part of the error of a job that failed for good or was cancelled
-	Payload json.RawMessage // contained in the payload
-	From    time.Time       // when it was enqueued
-	Before  time.Time
+	Title   string    `query:"title" flag:"title" doc:"Only jobs with this text in their title"`
+	Error   string    `query:"error" flag:"error" doc:"Only jobs that failed for good or were cancelled with this text in their error"`
+	Payload string    `query:"payload" flag:"payload" doc:"Only jobs whose payload contains this JSON object or array, or has this text"`
+	From    time.Time `query:"enqueued_from" flag:"from" doc:"Only jobs that were enqueued at this time or later"`
+	Before  time.Time `query:"enqueued_before" flag:"before" doc:"Only jobs that were enqueued before this time"`
 }
 
 // Narrow tells whether the search looks for more than status and tags, by which jobs are
 // changed.
 func (s JobSearch) Narrow() bool {
-	return s.State != "" || s.Title != "" || s.Error != "" || len(s.Payload) > 0 || !s.From.IsZero() || !s.Before.IsZero()
+	return s.State != "" || s.Title != "" || s.Error != "" || s.Payload != "" || !s.From.IsZero() || !s.Before.IsZero()
 }
 
 // BrowseJobs is [Admin.SearchJobs] for a filter. Of that it uses status, state, tags and
@@ -51,10 +51,14 @@ func (a *Admin) findJobs(ctx context.Context, s JobSearch, before int64) (ids []
 		Job      *int64 `db:"job"`
 		LookedTo *int64 `db:"looked_to"`
 	}
+	payload, err := s.wantedPayload()
+	if err != nil {
+		return nil, 0, err
+	}
 	page, err := rows[found](ctx, a.db, "browse jobs", `select * from posthorn.browse_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int,
 		title => $6::text, error => $7::text, payload => $8::jsonb, enqueued_from => $9::timestamptz, enqueued_before => $10::timestamptz, state => $11::text)`,
 		a.namespace, pg.Optional(s.Status), list(s.Tags), pg.Optional(before), cmp.Or(s.Limit, 20),
-		pg.Optional(s.Title), pg.Optional(s.Error), pg.Document(s.Payload), pg.Optional(s.From), pg.Optional(s.Before), pg.Optional(s.State))
+		pg.Optional(s.Title), pg.Optional(s.Error), pg.Document(payload), pg.Optional(s.From), pg.Optional(s.Before), pg.Optional(s.State))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -67,6 +71,21 @@ func (a *Admin) findJobs(ctx context.Context, s JobSearch, before int64) (ids []
 		}
 	}
 	return ids, lookedTo, nil
+}
+
+// wantedPayload is the payload of a search as JSON. A text that does not look like an object or an array is a JSON string.
+func (s JobSearch) wantedPayload() (json.RawMessage, error) {
+	text := strings.TrimSpace(s.Payload)
+	switch {
+	case text == "":
+		return nil, nil
+	case json.Valid([]byte(text)):
+		return json.RawMessage(text), nil
+	case strings.HasPrefix(text, "{") || strings.HasPrefix(text, "["):
+		return nil, pg.Translate("browse jobs", pg.Invalid("the payload to look for is not valid JSON",
+			`It looks like {"order": 7}. A word without brackets, such as o-7, is looked for in the text of payloads.`))
+	}
+	return json.Marshal(text)
 }
 
 // foundAtOnce is the number of jobs that a part of an action changes.

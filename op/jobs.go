@@ -26,7 +26,7 @@ var ListJobs = Op[ListJobsInput, []admin.JobStatus]{
 		Topic: jobs, Verb: "list", Scope: Read, SQL: "list_jobs", Path: "/v1/jobs",
 		Does:    "List jobs",
 		More:    "Jobs that match every filter. Over HTTP the oldest are first; limit and offset select a page, and total is the number of jobs on all pages; with a state that says why a job waits, up to 10,000 jobs are looked at for it.",
-		Example: "posthorn jobs list --status failed --tag mail\nposthorn jobs list --state 'held back by a limit'\nposthorn jobs list --stalled --watch",
+		Example: "posthorn jobs list --status failed --tag mail\nposthorn jobs list --state 'held back by a limit'\nposthorn jobs list --payload o-17\nposthorn jobs list --stalled --watch",
 		ByHand:  map[Face]string{HTTP: jobRoute, Command: "--watch lists them again and again, and the newest are first", Page: "it goes back from the newest by number"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ListJobsInput) ([]admin.JobStatus, error) {

@@ -78,6 +78,7 @@ var walks = map[string]func(p *person){
 	"jobs after jobs":          walkJobsAfter,
 	"job that failed":          walkFailedJob,
 	"search jobs":              walkSearchJobs,
+	"job of an order":          walkFindJob,
 	"retry all jobs":           walkRetryJobs,
 	"choose jobs":              walkChooseJobs,
 	"choose dead letters":      walkChooseDeadLetters,

@@ -34,7 +34,7 @@ func TestPageEvents(t *testing.T) {
 			}
 		}
 	}
-	b.get("/ui/default/events?payload=x").wantPage(t, 400, "not valid JSON")
+	b.get("/ui/default/events?payload=x").wantPage(t, 400, "not valid JSON", `name="payload" value="x"`)
 	b.get("/ui/default/events?after=x").wantPage(t, 400, "after is not a number")
 }
 

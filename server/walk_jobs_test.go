@@ -6,6 +6,7 @@ import (
 	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/posthorn/posthorn/internal/test/await"
 )
@@ -36,6 +37,26 @@ func walkJobs(p *person) {
 	p.sees("Job 2 is cancelled.", "CANCELLED")
 	p.finds("select status = 'CANCELLED' from posthorn.jobs where id = 2")
 	p.recorded("change-job 2 1", "cancel-job 2 1")
+}
+
+// A job is found by a word of its payload, from the box at the top. A payload that is no JSON stays in the form, with the remedy.
+func walkFindJob(p *person) {
+	p.exec(p.T, `select posthorn.enqueue('default', 'order', '{"Order": "o-17"}'), posthorn.enqueue('default', 'another', '{"Order": "o-18"}')`)
+	p.visit("/")
+	p.fill("Find an event, a job or a group", "O-17")
+	p.press(kb.Enter)
+	p.sees("No event, job, dead letter or group has the number or the name O-17.")
+	p.click("payload")
+	p.sees("1 order")
+	p.seesNone("2 another")
+	p.fill("Payload contains, JSON or a word", `{"Order": `)
+	p.click("Show")
+	p.sees("the payload to look for is not valid JSON", "A word without brackets")
+	equal(p.T, "the payload that was typed", p.field("Payload contains, JSON or a word"), `{"Order": `)
+	p.fill("Payload contains, JSON or a word", `{"Order": "o-18"}`)
+	p.click("Show")
+	p.sees("2 another")
+	p.seesNone("1 order")
 }
 
 // A person who cancels jobs chooses whether the jobs that wait for them stay, are cancelled or fail.
@@ -151,7 +172,7 @@ func walkSearchJobs(p *person) {
 	p.exec(p.T, `insert into posthorn.enqueued_jobs (run_at, created_at, namespace_id, month, priority, max_retries, title, tags, payload)
 		select o.run_at, o.created_at, o.namespace_id, o.month, 0, 0, 'hay', '{}', '{}' from posthorn.enqueued_jobs o, generate_series(1, 10000)`)
 	p.visit("/ui/default/jobs")
-	for label, text := range map[string]string{"Title contains": "needle", "Error contains": "no answer", "Payload contains, JSON": `{"order": 7}`} {
+	for label, text := range map[string]string{"Title contains": "needle", "Error contains": "no answer", "Payload contains, JSON or a word": `{"order": 7}`} {
 		p.fill(label, text)
 		p.click("Show")
 		p.sees("1 the Needle", "No answer from the bank")

@@ -39,23 +39,30 @@ const watchPause = time.Second
 // mostJobs is one less than the database lists, since the command asks for one more.
 const mostJobs = 9_999
 
+// mostSearched is the number of jobs that one look of a search returns at most.
+const mostSearched = 1000
+
 func newJobsList(a *app) *cobra.Command {
 	cmd := aboutOf(op.ListJobs, "The newest are first. A job is stalled when it has had no heartbeat of its worker for 30 seconds.").command()
-	f := admin.JobFilter{NewestFirst: true}
+	s := admin.JobSearch{JobFilter: admin.JobFilter{NewestFirst: true}}
 	flags := cmd.Flags()
-	addFlags(flags, &f)
-	limitVar(flags, &f.Limit, 20, mostJobs, "list so many")
+	addFlags(flags, &s)
+	limitVar(flags, &s.Limit, 20, mostJobs, "list so many")
 	watch := flags.Bool("watch", false, "list again every second, until interrupted")
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("watch", "json")
+	for _, search := range []string{"title", "error", "payload", "from", "before"} { // it goes back from the newest by number
+		cmd.MarkFlagsMutuallyExclusive(search, "stalled")
+		cmd.MarkFlagsMutuallyExclusive(search, "offset")
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			if *watch {
-				return watchJobs(cmd.Context(), adm, cmd.OutOrStdout(), f)
+				return watchJobs(cmd.Context(), adm, cmd.OutOrStdout(), s)
 			}
-			shown := f.Limit
-			f.Limit++ // to see whether there are more
-			jobs, err := adm.Jobs(cmd.Context(), f)
+			shown := s.Limit
+			s.Limit++ // to see whether there are more
+			jobs, err := jobsOf(cmd.Context(), adm, s)
 			if err != nil {
 				return err
 			}
@@ -68,15 +75,34 @@ func newJobsList(a *app) *cobra.Command {
 	return cmd
 }
 
+// jobsOf returns the newest jobs of a search.
+func jobsOf(ctx context.Context, adm *admin.Admin, s admin.JobSearch) (jobs []admin.JobStatus, err error) {
+	if s.Title+s.Error+s.Payload == "" && s.From.IsZero() && s.Before.IsZero() {
+		return adm.Jobs(ctx, s.JobFilter)
+	}
+	wanted := s.Limit
+	for before := int64(0); ; {
+		s.Limit = min(wanted-len(jobs), mostSearched)
+		found, lookedTo, err := adm.SearchJobs(ctx, s, before)
+		jobs = append(jobs, found...)
+		if before = lookedTo; len(found) == s.Limit {
+			before = found[len(found)-1].ID
+		}
+		if err != nil || len(jobs) == wanted || before == 0 {
+			return jobs, err
+		}
+	}
+}
+
 // watchJobs prints the list again and again. On a terminal each list replaces the previous
 // one.
-func watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, f admin.JobFilter) error {
+func watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, s admin.JobSearch) error {
 	clear := ""
 	if isTerminal(terminalOf(w)) {
 		clear = "\x1b[H\x1b[2J"
 	}
 	for {
-		jobs, err := adm.Jobs(ctx, f)
+		jobs, err := jobsOf(ctx, adm, s)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -120,4 +146,6 @@ func jobDue(j admin.JobStatus) time.Time {
 	return j.RunAt
 }
 
-func jobID(text string) (int64, error) { return parseID(text, "a job", "jobs list") }
+func jobID(text string) (int64, error) {
+	return parseID(text, "a job", "jobs list --title TEXT, or jobs list --payload TEXT")
+}

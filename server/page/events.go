@@ -35,9 +35,9 @@ type eventsPage struct {
 }
 
 func listEvents(ctx context.Context, r *Request) (*View, error) {
-	f, err := eventFilter(r)
-	if err != nil {
-		return nil, err
+	f, wrong := eventFilter(r)
+	if problem, err := r.inForm(ctx, wrong); problem != nil || err != nil {
+		return &View{Title: "Events", Problem: problem, Data: eventsPage{Narrow: true}}, err
 	}
 	page := eventsPage{Narrow: len(r.Filter(eventFields...)) > 0, Tail: f.After == 0 && f.Before.IsZero()}
 	found, next, err := op.Until(searchFor, f.After, func(after int64) ([]admin.BriefEvent, int64, error) {

@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -26,7 +25,7 @@ func (p *Pages) jobs() {
 }
 
 func (p *Pages) steerJobs(o op.Any, advice string) {
-	about, selects := o.Describe(), slices.Concat(op.Forms(&admin.JobFilter{}), searchFields, []string{"id"})
+	about, selects := o.Describe(), append(slices.Clone(searchFields), "id")
 	p.bulk(Bulk{
 		Path: about.Page, Name: about.Name, Scope: string(about.Scope), Verb: sentence(about.Verb), Noun: about.Topic.One, Advice: advice,
 		Back: "jobs", BackWith: []any{"id", ""}, Filter: selects, // the list has no filter by id
@@ -73,8 +72,8 @@ func steerPart(ctx context.Context, a *admin.Admin, verb string, filter url.Valu
 	return next, err
 }
 
-// searchFields are the parameters of a search beside those of a filter.
-var searchFields = []string{"state", "title", "error", "payload", "enqueued_from", "enqueued_before"}
+// searchFields are the parameters of a search.
+var searchFields = append(op.Forms(&admin.JobSearch{}), "state")
 
 // steeredSearch reads the parameters of a search, whose status is that of its state if it has none.
 func steeredSearch(filter url.Values) (admin.JobSearch, error) {
@@ -133,11 +132,13 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	search, err := jobSearch(r)
-	if err != nil {
-		return nil, err
+	search, wrong := jobSearch(r)
+	var jobs []admin.JobStatus
+	var lookedTo int64
+	if wrong == nil {
+		jobs, lookedTo, wrong = findJobs(ctx, r, search, before)
 	}
-	jobs, lookedTo, err := findJobs(ctx, r, search, before)
+	problem, err := r.inForm(ctx, wrong)
 	if err != nil {
 		return nil, err
 	}
@@ -153,8 +154,8 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := pairs(r.Filter(slices.Concat(op.Forms(&admin.JobFilter{}), searchFields)...))
-	return &View{Title: "Jobs", Data: struct {
+	all := pairs(r.Filter(searchFields...))
+	return &View{Title: "Jobs", Problem: problem, Data: struct {
 		Jobs   []admin.JobStatus
 		Counts []admin.JobCount
 		States []string // of the filter: statuses
@@ -169,19 +170,7 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 
 // jobSearch reads the parameters of a search.
 func jobSearch(r *Request) (s admin.JobSearch, err error) {
-	s = admin.JobSearch{Title: r.Value("title"), Error: r.Value("error")}
-	if s.JobFilter, err = jobFilter(r.values); err != nil {
-		return s, err
-	}
-	if text := r.Value("payload"); text != "" {
-		if s.Payload = json.RawMessage(text); !json.Valid(s.Payload) {
-			return s, invalid("the payload is not JSON", `It looks like {"order": 7}.`)
-		}
-	}
-	if s.From, err = r.Time("enqueued_from"); err != nil {
-		return s, err
-	}
-	s.Before, err = r.Time("enqueued_before")
+	err = r.Fill(&s)
 	s.State = r.Value("state")
 	s.Limit = pageLength + 1
 	return s, err
@@ -203,11 +192,6 @@ func furtherJobs(ctx context.Context, r *Request, from int64) (further, error) {
 		on.Newest = max(newest[0].ID, from)
 	}
 	return on, err
-}
-
-// jobFilter reads the parameters of a filter.
-func jobFilter(filter url.Values) (f admin.JobFilter, err error) {
-	return f, (&Request{values: filter}).Fill(&f)
 }
 
 func matchJobs(ctx context.Context, r *Request, filter url.Values) (m matched, err error) {

@@ -129,6 +129,7 @@ type View struct {
 	Title    string
 	Template string // default: that of the screen
 	Data     any
+	Problem  *Problem // of the input of the page's form
 
 	began time.Time // the first query for it
 }

@@ -32,6 +32,18 @@ func (r *Request) isMissing(ctx context.Context, err error) bool {
 	return r.pages.Door.Problem(ctx, err).Status == http.StatusNotFound
 }
 
+// inForm returns an error of the input of a form that the page shows with the form, so that nothing that was typed is lost.
+// Other errors have a page of their own.
+func (r *Request) inForm(ctx context.Context, err error) (*Problem, error) {
+	if err == nil {
+		return nil, nil
+	}
+	if problem := r.pages.Door.Problem(ctx, err); problem.Status == http.StatusBadRequest {
+		return problem, nil
+	}
+	return nil, err
+}
+
 // fail shows an error within the page.
 func (p *Pages) fail(w http.ResponseWriter, r *Request, err error) {
 	problem := p.Door.Problem(r.http.Context(), err)

@@ -89,7 +89,11 @@ func (p *Pages) answer(w http.ResponseWriter, r *Request, view *View) error {
 	if templates[view.Template] == nil {
 		return fmt.Errorf("there is no template %s", view.Template)
 	}
-	p.write(w, r.http, http.StatusOK, "layout.html", page)
+	status := http.StatusOK
+	if view.Problem != nil {
+		status = view.Problem.Status
+	}
+	p.write(w, r.http, status, "layout.html", page)
 	return nil
 }
 
@@ -159,6 +163,9 @@ func (s *shown) Namespaces() []string { return s.all }
 
 // Of is the overview of another namespace.
 func (s *shown) Of(namespace string) string { return link(namespace, "") }
+
+// Problem is the error of the input of the page's form, nil for nothing.
+func (s *shown) Problem() *Problem { return s.view.Problem }
 
 // Live tells whether the page changes by itself.
 func (s *shown) Live() bool { return s.screen.Live && s.Template() != "error.html" }

@@ -8,7 +8,7 @@ create or replace function posthorn.browse_jobs(
   max_jobs int default 50,
   title text default null,            -- parts of texts, in any case
   error text default null,
-  payload jsonb default null,         -- contained in the payload
+  payload jsonb default null,         -- contained in the payload; anything but an object or an array: part of its text, in any case
   enqueued_from timestamptz default null,
   enqueued_before timestamptz default null,
   state text default null
@@ -58,7 +58,7 @@ begin
       and (not narrow or (browse_jobs.title is null or strpos(lower(o.title), lower(browse_jobs.title)) > 0)
         and (browse_jobs.enqueued_from is null or o.created_at >= browse_jobs.enqueued_from)
         and (browse_jobs.enqueued_before is null or o.created_at < browse_jobs.enqueued_before)
-        and (browse_jobs.payload is null or posthorn.document_contains(o.payload, browse_jobs.payload))
+        and (browse_jobs.payload is null or posthorn.payload_has(o.payload, browse_jobs.payload))
         and (browse_jobs.error is null or strpos(lower((
           select f.error_message from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1)), lower(browse_jobs.error)) > 0))
       and (why_it_waits is null or posthorn.has_state(ns, s.id, why_it_waits))
@@ -68,7 +68,17 @@ begin
   end if;
 end $$;
 comment on function posthorn.browse_jobs(text, text, text[], bigint, int, text, text, jsonb, timestamptz, timestamptz, text) is
-  'consumer: Jobs of a filter below a number, newest first. An error is that of a job that has failed for good or was cancelled. looked_to: rows below this number were not looked at; null: there are none.';
+  'consumer: Jobs of a filter below a number, newest first. An error is that of a job that has failed for good or was cancelled. A payload that is no object and no array is looked for in the text of payloads. looked_to: rows below this number were not looked at; null: there are none.';
+
+-- Whether a payload contains an object or an array, or has anything else in its text: people know an order by its number, and
+-- not the field that has it. A text beside the containment would be an argument more, and a second browse_jobs.
+create or replace function posthorn.payload_has(payload json, wanted jsonb)
+returns boolean language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select case when jsonb_typeof(wanted) in ('object', 'array') then posthorn.document_contains(payload, wanted)
+    else strpos(lower(coalesce(posthorn.as_jsonb(payload)::text, payload::text)), lower(coalesce(wanted #>> '{}', 'null'))) > 0 end
+$$;
 
 -- Those of some jobs that may have a state of PENDING, by a look at their rows: has_state says whether they have it.
 create or replace function posthorn.may_wait(ns int, jobs bigint[], state text, tags text[], most int)

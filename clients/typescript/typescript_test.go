@@ -115,6 +115,12 @@ func TestIdleClientsAskRarely(t *testing.T) {
 			processes[strings.TrimSpace(role+" "+after)] = testidle.Process{Kind: kind, Statements: statements}
 		}
 	}
+	url := posthorntest.Database(t)
+	statements := testpg.CountStatements(t, url)
+	for range 10 {
+		startWorker(t, statements.URL(t), "idle group")
+	}
+	processes["ten idle groups"] = testidle.Process{Kind: "Node: ten processes with one group", Statements: statements, Processes: 10}
 	testidle.Check(t, processes)
 }
 

@@ -424,7 +424,7 @@ func TestRolesOfJobs(t *testing.T) {
 		`enqueue_many('default', '[{"title": "a", "tags": ["x"]}]')`, "enqueue_batch('default', '{a}', array['{}'::json])", "job_status(1)", "cancel_job(1)",
 	}
 	consumer := []string{
-		"claim_jobs('default', 'w', '{x}', 1)", "await_news(null, null, null, '0')", "get_job(1)", "job_waits(1)", "held_jobs('w', '{2}', '{1}')", "list_jobs('default')", "count_jobs('default')", "job_history(2)", "start_job(2, 'w')",
+		"claim_jobs('default', 'w', '{x}', 1)", "await_news(null, null, null, '0')", "watch_in_turn('alone', true, true)", "get_job(1)", "job_waits(1)", "held_jobs('w', '{2}', '{1}')", "list_jobs('default')", "count_jobs('default')", "job_history(2)", "start_job(2, 'w')",
 		"heartbeat_job(2, 'w')", "heartbeat_jobs('w', '{2}')", "complete_job(2, 'w')", "claim_jobs('default', 'w', '{x}', 2)",
 		"fail_job(3, 'w', 'no', retry_in => '0')", "release_jobs('w', '{4}')", "claim_jobs('default', 'w', '{x}', 2)", "complete_jobs('w', '{4}')",
 	}

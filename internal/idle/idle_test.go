@@ -183,6 +183,16 @@ func TestIdleProcessesAskRarely(t *testing.T) {
 			processes[kind+" after work"] = used.process(kind)
 		}
 	}
+	ten := newWorld(t)
+	work := ten.group(posthorn.GroupConfig{})
+	ten.Start()
+	for range 9 {
+		other := testworld.Open(t, posthorn.Config{DatabaseURL: ten.URL})
+		other.Group("g", posthorn.GroupConfig{Start: posthorn.Beginning}).Handle("h", ">", ten.event)
+		other.Start()
+	}
+	ten.awaitDone(work)
+	processes["ten processes"] = testidle.Process{Kind: "ten processes with one group", Statements: ten.statements, Processes: 10}
 	testidle.Check(t, processes)
 }
 

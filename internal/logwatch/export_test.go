@@ -5,6 +5,9 @@ import "time"
 // SetIdleTimeout sets how long a watcher goes on without waiters.
 func (w *Watcher) SetIdleTimeout(d time.Duration) { w.idleTimeout = d }
 
+// SetFollowPause sets the pause between two questions while another process asks for all.
+func (w *Watcher) SetFollowPause(d time.Duration) { w.followPause = d }
+
 // StopIdle is the function that runs after the idle timeout.
 func (w *Watcher) StopIdle() { w.stopIdle() }
 

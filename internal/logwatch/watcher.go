@@ -5,6 +5,11 @@
 // NOTIFY. The NOTIFY is never sent in the publisher's transaction, where it would make
 // all commits wait for each other.
 //
+// Of the processes of one database, one asks so for all, as long as its connection is open: it
+// notifies the others of news at once, and they ask every followPause only. If it dies, another
+// one takes its turn at its next question. The SQL function watch_in_turn has the protocol. Through
+// a pooler each process asks for itself.
+//
 // The package does not promise that everything is noticed at once: a notification or a
 // connection can be lost. Workers therefore also look for work by themselves.
 package logwatch
@@ -12,6 +17,7 @@ package logwatch
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -28,6 +34,8 @@ import (
 const (
 	minPause       = 2 * time.Millisecond // between two questions through a pooler
 	maxPause       = 50 * time.Millisecond
+	followPause    = 500 * time.Millisecond // while another process asks for all
+	busyPause      = 5 * time.Millisecond   // of a process that asks for others, between news for which it has no time itself
 	serverWait     = 10 * time.Millisecond
 	activeFor      = time.Second
 	notifyInterval = 500 * time.Millisecond // shorter than activeFor, so that listeners stay active
@@ -64,6 +72,7 @@ type Watcher struct {
 	stopKept    context.CancelFunc // stops the Run of KeepRunning; nil if there is none
 	idleTimer   *time.Timer        // calls stopIdle
 	idleTimeout time.Duration
+	followPause time.Duration
 }
 
 // New returns a watcher of the database of pool. The caller must close it.
@@ -71,7 +80,7 @@ func New(pool *pg.Pool, log *slog.Logger) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Watcher{
 		pool: pool, log: log, subscribers: map[chan struct{}]News{}, ctx: ctx, stop: stop,
-		running: make(chan struct{}, 1), idleTimeout: idleTimeout,
+		running: make(chan struct{}, 1), idleTimeout: idleTimeout, followPause: followPause,
 	}
 }
 
@@ -229,29 +238,28 @@ func (w *Watcher) watch(ctx context.Context) error {
 	queryCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(retryDelay, cancel) })()
-	p := poller{conn: conn, listens: w.pool.Direct(), pause: minPause}
-	for {
-		if !w.awaitReader(ctx) {
-			return nil
-		}
-		events, jobs, err := p.poll(ctx, queryCtx)
+	p := poller{conn: conn, listens: w.pool.Direct(), pause: minPause, followPause: w.followPause}
+	for w.awaitReader(ctx, p.mayRest()) {
+		found, err := p.poll(ctx, queryCtx, w.allHaveNews)
 		if err != nil {
 			return err
 		}
-		if events {
+		if found.events {
 			w.wake(Events)
 		}
-		if jobs {
+		if found.jobs {
 			w.wake(Jobs)
 		}
 	}
+	return nil
 }
 
-// awaitReader waits while each subscriber has news that it has not read: programs that are
-// busy read none, and asking would cost them a part of the server. It returns false when
+// awaitReader waits while each subscriber has news that it has not read, at most for a time: programs
+// that are busy read none, and asking would cost them a part of the server. It returns false when
 // ctx has ended.
-func (w *Watcher) awaitReader(ctx context.Context) bool {
-	for pause := minPause / 16; w.allHaveNews(); pause = min(2*pause, minPause) {
+func (w *Watcher) awaitReader(ctx context.Context, most time.Duration) bool {
+	began := time.Now()
+	for pause := minPause / 16; w.allHaveNews() && time.Since(began) < most; pause = min(2*pause, minPause) {
 		if !worker.Pause(ctx, pause) {
 			return false
 		}
@@ -270,57 +278,121 @@ func (w *Watcher) allHaveNews() bool {
 	return len(w.subscribers) > 0
 }
 
+// kinds are kinds of news.
+type kinds struct{ events, jobs bool }
+
+func (k kinds) some() bool { return k.events || k.jobs }
+
 // poller asks for news on one connection.
 type poller struct {
-	conn    *pgx.Conn
-	listens bool // the connection receives notifications
-	news    pg.News
-	active  time.Time // last time that a transaction wrote something new, or a notification came
-	pause   time.Duration
+	conn        *pgx.Conn
+	listens     bool // the connection receives notifications
+	news        pg.News
+	active      time.Time // last time that a transaction wrote something new, or a notification came
+	pause       time.Duration
+	asked       time.Time // last time that a connection asked or had no need to, while it follows another
+	followPause time.Duration
 }
 
-// poll waits for the pause and asks once. It reports whether there may be new events, and
-// jobs.
-func (p *poller) poll(ctx, queryCtx context.Context) (events, jobs bool, err error) {
+// mayRest returns how long the connection may ask nothing while all subscribers are busy.
+func (p *poller) mayRest() time.Duration {
+	switch p.news.Turn() {
+	case pg.WatchesForAll:
+		if p.hasTold() {
+			return busyPause
+		}
+		return 0
+	case pg.WatchesAlone:
+		return p.followPause // then others may follow
+	case pg.Follows:
+		return 0 // it asks seldom, and has to receive its notifications
+	default:
+		return math.MaxInt64
+	}
+}
+
+// hasTold reports whether the last question found news, and notified others of it.
+func (p *poller) hasTold() bool {
+	return p.news.Turn() == pg.WatchesForAll && (p.news.Events || p.news.Jobs)
+}
+
+// poll waits for the pause and asks once. It returns the kinds of which there may be news.
+func (p *poller) poll(ctx, queryCtx context.Context, busy func() bool) (kinds, error) {
+	if p.news.Turn() == pg.Follows {
+		return p.follow(ctx, queryCtx, busy)
+	}
 	pause, onServer := p.pause, time.Duration(0)
 	if p.listens && p.pause == minPause { // through a pooler, a wait on the server would occupy a connection
 		pause, onServer = 0, serverWait
 	}
-	notified, err := p.wait(ctx, pause)
+	if p.hasTold() { // one notification for the news of two milliseconds
+		pause = minPause
+	}
+	told, err := p.wait(ctx, pause)
 	if err != nil {
-		return false, false, err
+		return kinds{}, err
 	}
+	return p.ask(queryCtx, onServer, told)
+}
+
+// follow waits for a notification, and asks if it has not done so for a while: the process that asks for
+// all may be stopped, or gone. Then this one may get the turn.
+func (p *poller) follow(ctx, queryCtx context.Context, busy func() bool) (kinds, error) {
+	told, err := p.wait(ctx, time.Until(p.asked.Add(p.followPause)))
+	switch {
+	case err != nil || time.Since(p.asked) < p.followPause:
+		return told, err
+	case busy():
+		p.asked = time.Now()
+		return told, nil
+	default:
+		return p.ask(queryCtx, 0, told)
+	}
+}
+
+// ask asks once, after a notification has told of some kinds.
+func (p *poller) ask(ctx context.Context, onServer time.Duration, told kinds) (found kinds, err error) {
 	before := p.news
-	if p.news, err = pg.AwaitNews(queryCtx, p.conn, before, onServer); err != nil {
-		return false, false, err
+	if p.listens {
+		p.news, err = pg.AwaitNewsInTurn(ctx, p.conn, before, onServer)
+	} else {
+		p.news, err = pg.AwaitNews(ctx, p.conn, before, onServer)
 	}
-	now := time.Now()
-	if notified || p.news.Moved(before) {
-		p.active = now
+	if err != nil {
+		return kinds{}, err
 	}
-	if now.Sub(p.active) < activeFor {
+	p.asked = time.Now()
+	if told.some() || p.news.Moved(before) {
+		p.active = p.asked
+	}
+	if p.asked.Sub(p.active) < activeFor {
 		p.pause = minPause
 	} else {
 		p.pause = min(2*p.pause, maxPause)
 	}
-	return notified || p.news.Events, notified || p.news.Jobs, nil
+	return kinds{told.events || p.news.Events, told.jobs || p.news.Jobs}, nil
 }
 
-// wait returns after the pause or at the first notification. It removes all received
-// notifications from the connection.
-func (p *poller) wait(ctx context.Context, pause time.Duration) (notified bool, err error) {
+// wait returns after the pause, or at the first notification of another connection. It removes all
+// received notifications from the connection.
+func (p *poller) wait(ctx context.Context, pause time.Duration) (told kinds, err error) {
 	waitCtx, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
 	for p.listens {
-		if _, err := p.conn.WaitForNotification(waitCtx); err != nil {
+		n, err := p.conn.WaitForNotification(waitCtx)
+		if err != nil {
 			if waitCtx.Err() == nil {
-				return notified, err
+				return told, err
 			}
 			break
 		}
-		notified = true
+		if n.PID == p.conn.PgConn().PID() {
+			continue
+		}
+		events, jobs := pg.Told(n)
+		told.events, told.jobs = told.events || events, told.jobs || jobs
 		cancel()
 	}
 	<-waitCtx.Done()
-	return notified, ctx.Err()
+	return told, ctx.Err()
 }

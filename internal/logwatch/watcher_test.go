@@ -51,6 +51,7 @@ func TestWatcherRestsWhileNewsIsUnread(t *testing.T) {
 		return at
 	}
 	w := watcher(t, url)
+	w.SetFollowPause(time.Hour) // then it would look whether others follow
 	news, unsubscribe := w.Subscribe(logwatch.Events)
 	defer unsubscribe()
 	defer w.KeepRunning()()

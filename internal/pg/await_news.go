@@ -3,6 +3,8 @@ package pg
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // News is the state of the log and of the jobs at the time of a query.
@@ -15,6 +17,25 @@ type News struct {
 	seen    *string // the snapshot of the query
 	writers *string // the snapshot in which the writers of the latest jobs may be open
 	jobNews *int64
+	turn    *string
+}
+
+// WatchTurn is the part that a connection has in the watch of a database by several processes.
+type WatchTurn string
+
+// The parts. A connection without one watches for itself.
+const (
+	WatchesAlone  WatchTurn = "alone"   // it has the turn, and no other connection follows
+	WatchesForAll WatchTurn = "for all" // it has the turn, and notifies others of news
+	Follows       WatchTurn = "follows" // another connection has the turn
+)
+
+// Turn returns the part that the connection had at the time of the query.
+func (n News) Turn() WatchTurn {
+	if n.turn == nil {
+		return ""
+	}
+	return WatchTurn(*n.turn)
 }
 
 // Moved reports whether a transaction has drawn the id of an event, or made a job ready,
@@ -25,11 +46,22 @@ func (n News) Moved(before News) bool {
 
 // AwaitNews waits until there is news after before, or until patience has passed.
 func AwaitNews(ctx context.Context, db DB, before News, patience time.Duration) (News, error) {
+	return awaitNews(ctx, db, before, patience, "(select null::text)")
+}
+
+// AwaitNewsInTurn does the same on a connection that listens, see [Listen]. It takes the turn if no
+// other connection has it, and keeps it while the connection is open. With the turn it notifies the
+// connections that follow of the news.
+func AwaitNewsInTurn(ctx context.Context, conn *pgx.Conn, before News, patience time.Duration) (News, error) {
+	return awaitNews(ctx, conn, before, patience, "posthorn.watch_in_turn($5::text, n.events, n.jobs)", before.turn)
+}
+
+func awaitNews(ctx context.Context, db DB, before News, patience time.Duration, turn string, args ...any) (News, error) {
 	var now News
 	err := db.QueryRow(Within(ctx, pollTime+patience), `
-		select seen::text, writers::text, job_news, events, jobs, drawn
-		from posthorn.await_news($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::text::interval)`,
-		before.seen, before.writers, before.jobNews, Period(patience)).
-		Scan(&now.seen, &now.writers, &now.jobNews, &now.Events, &now.Jobs, &now.Drawn)
+		select n.seen::text, n.writers::text, n.job_news, n.events, n.jobs, n.drawn, t.turn
+		from posthorn.await_news($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::text::interval) n, `+turn+` t(turn)`,
+		append([]any{before.seen, before.writers, before.jobNews, Period(patience)}, args...)...).
+		Scan(&now.seen, &now.writers, &now.jobNews, &now.Events, &now.Jobs, &now.Drawn, &now.turn)
 	return now, Translate("await news", err)
 }

@@ -8,12 +8,18 @@ export type News = 'events' | 'jobs'
 
 // After a transaction has written events or jobs, the watch asks all the time for a while, since it may not have
 // committed; then the pauses double up to maxPause. Each question lets the server look every millisecond for serverWait.
+// Of the processes of a database, one asks so for all: it notifies the others of news at once, and they ask twice a second
+// only. The SQL function watch_in_turn has the protocol.
 const minPause = 2
 const maxPause = 50
+const busyPause = 5 // of a process that asks for others, between news for which it has no time itself
 const serverWait = 10
 const activeFor = 1000
 const notifyInterval = 500 // shorter than activeFor, so that listeners stay active
 const pollTime = 5000
+
+/** The part of a connection in the watch of a database by several processes: null if it watches for itself. */
+type Turn = 'alone' | 'for all' | 'follows' | null
 
 /** Rings bells when there may be news. While all of them have rung and nobody has come, it does not ask the database. */
 export class Watch {
@@ -24,7 +30,11 @@ export class Watch {
   private notifying = false
   private notifyAgain = false
 
-  constructor(private readonly database: Database, private readonly trouble: Trouble) {}
+  constructor(
+    private readonly database: Database,
+    private readonly trouble: Trouble,
+    private readonly followPause = 500, // between two questions of a process while another one asks for all
+  ) {}
 
   /** Adds a bell for a kind of news. It has rung already, because there may be news from before. */
   subscribe(kind: News): Bell {
@@ -93,7 +103,7 @@ export class Watch {
     try {
       const [row] = await queryTexts(client, 'select pg_backend_pid()', [], pollTime)
       // Poolers return ids of their own, and have no LISTEN.
-      const direct = Number(row![0]) === (client as unknown as { processID: number }).processID
+      const direct = Number(row![0]) === processIdOf(client)
       if (direct) await client.query({ text: 'listen posthorn', query_timeout: pollTime } as pg.QueryConfig)
       await this.poll(client, direct)
     } finally {
@@ -103,28 +113,56 @@ export class Watch {
 
   private async poll(client: pg.Client, direct: boolean): Promise<void> {
     const notified = new Bell()
-    client.on('notification', () => notified.ring())
+    client.on('notification', ({ processId, payload }) => {
+      if (processId === processIdOf(client)) return
+      notified.ring()
+      this.tell(payload !== 'jobs', payload !== 'events') // that of a client stands for both
+    })
     let state: Row = [null, null, null]
+    let turn: Turn = null
     let drawn: string | null = null
     let active = 0
     let wait = minPause
-    while (!this.stop.signal.aborted) {
-      while (this.allHaveRung() && !this.stop.signal.aborted) await this.read.wait(undefined, this.stop.signal)
-      const onServer = direct && wait === minPause ? serverWait : 0
-      const hasNotice = notified.hasRung
-      if (onServer === 0 || hasNotice) await notified.wait(wait, this.stop.signal)
+    let found = true
+    for (;;) {
+      await this.rest(turn, found)
+      const follows = turn === 'follows'
+      const onServer = direct && !follows && wait === minPause ? serverWait : 0
+      const noticed = notified.hasRung
+      if (follows) await pause(this.followPause, this.stop.signal)
+      else if (onServer === 0 || noticed || turn === 'for all' && found) await notified.wait(wait, this.stop.signal)
+      if (this.stop.signal.aborted) return
+      if (follows && this.allHaveRung()) continue
       const [row] = await queryTexts(client, `
-        select seen::text, writers::text, job_news, events, jobs, drawn
-        from posthorn.await_news($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::text::interval)`,
-        [...state, period(onServer)], pollTime)
+        select n.seen::text, n.writers::text, n.job_news, n.events, n.jobs, n.drawn, t.turn
+        from posthorn.await_news($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::text::interval) n,
+          ${direct ? 'posthorn.watch_in_turn($5::text, n.events, n.jobs)' : '(select $5::text)'} t(turn)`,
+        [...state, period(onServer), turn], pollTime)
       this.trouble.over()
       const [seen, writers, jobNews, events, jobs, last] = row as [string, string, string, string, string, string]
-      if (hasNotice || last !== drawn || jobNews !== state[2]) active = performance.now()
+      if (noticed || last !== drawn || jobNews !== state[2]) active = performance.now()
       state = [seen, writers, jobNews]
+      turn = row![6] as Turn
       drawn = last
+      found = events === 't' || jobs === 't'
       wait = performance.now() - active < activeFor ? minPause : Math.min(2 * wait, maxPause)
-      if (events === 't' || hasNotice) this.ring('events')
-      if (jobs === 't' || hasNotice) this.ring('jobs')
+      this.tell(events === 't', jobs === 't')
+    }
+  }
+
+  private tell(events: boolean, jobs: boolean): void {
+    if (events) this.ring('events')
+    if (jobs) this.ring('jobs')
+  }
+
+  /** Waits while all bells have rung and nobody has come: no longer than others may need news, or may have begun to follow. */
+  private async rest(turn: Turn, found: boolean): Promise<void> {
+    if (turn === 'follows' || turn === 'for all' && !found) return
+    const most = turn === 'for all' ? busyPause : turn === 'alone' ? this.followPause : undefined
+    const began = performance.now()
+    for (let left = most; this.allHaveRung() && !this.stop.signal.aborted && !(left! <= 0);) {
+      await this.read.wait(left, this.stop.signal)
+      if (most !== undefined) left = began + most - performance.now()
     }
   }
 
@@ -134,4 +172,9 @@ export class Watch {
     }
     return true
   }
+}
+
+/** The id of the process of Postgres that serves a connection, or the one that a pooler gives. */
+function processIdOf(client: pg.Client): number {
+  return (client as unknown as { processID: number }).processID
 }

@@ -5,6 +5,8 @@ import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-ho
 import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base'
 import type { PoolClient } from 'pg'
 import { Posthorn } from '../src/index.js'
+import { consoleLogger, Trouble } from '../src/log.js'
+import { type News, Watch } from '../src/watch.js'
 import { databaseUrl } from './world.js'
 
 const [role, namespace, table] = process.argv.slice(2) as [string, string, string]
@@ -50,6 +52,14 @@ const roles: Record<string, () => void> = {
   'idle reader': () => void (async () => {
     for await (const e of ph.read({ follow: true, signal: stop.signal })) say(`event ${e.id}`)
   })(),
+  // Says each news that comes. While another process has the turn of the watch, it asks for none.
+  follower: () => {
+    const watch = new Watch(ph.parts().database, new Trouble(consoleLogger, 'watch'), 3600_000)
+    const tell = async (kind: News) => {
+      for (const bell = watch.subscribe(kind); await bell.wait(undefined, stop.signal);) say(kind)
+    }
+    void Promise.all([tell('events'), tell('jobs')]).then(() => watch.close())
+  },
   // A job that is completed in its transaction.
   complete: () => ph.work(['complete'], { leaseFor: 1000 }, async (job) => {
     const tx = await ph.pool.connect()

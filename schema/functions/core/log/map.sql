@@ -18,6 +18,7 @@
 --   sealed_streams is looked up by each of them: check_sealed refuses a payload in the clear; see the rooms base and seal
 --   read_log, read_events              after a cursor: in the order of transactions, so that no event is missed
 --   await_news                         sleeps until a transaction has ended that a reader may have to read
+--   watch_in_turn                      one process does so for all, and notifies the others
 --   maintain_events_table              makes partitions ahead, drops those that are past retention and owed to nobody
 --
 -- A cursor is a snapshot of Postgres: "seen are the transactions that had ended then". docs/log.md explains it.

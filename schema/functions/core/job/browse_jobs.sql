@@ -83,7 +83,6 @@ $$;
 -- Those of some jobs that may have a state of PENDING, by a look at their rows: has_state says whether they have it.
 create or replace function posthorn.may_wait(ns int, jobs bigint[], state text, tags text[], most int)
 returns bigint[] language sql stable
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
   select array(

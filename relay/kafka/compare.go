@@ -23,6 +23,7 @@ type search struct {
 	refused map[int64]error // the topic has another event with the id
 	lowest  int64           // id of the events
 	highest int64           // id of the records
+	known   int64           // the highest id of an earlier search: the records are there, if not at the end
 	last    int64           // the highest id among the last events of the partitions
 	other   string          // the source of another log with which a partition ends
 	left    int             // number of records that may be read in this partition
@@ -60,7 +61,8 @@ func (s *search) visit(r *kgo.Record) bool {
 	s.highest = max(s.highest, id)
 	if id < s.lowest {
 		s.earlier++
-		return s.earlier < enoughEarlier && s.left > 0
+		passed := s.known < s.lowest || s.highest >= s.known
+		return !(passed && s.earlier >= enoughEarlier) && s.left > 0
 	}
 	s.earlier = 0
 	if e := s.missing[found.ID]; e != nil {
@@ -79,7 +81,7 @@ func (s *search) visit(r *kgo.Record) bool {
 func (l *life) compare(ctx context.Context, batch posthorn.SinkBatch, b *streamBatch) error {
 	s := &search{
 		source: l.source, missing: map[string]*posthorn.Event{}, stored: map[int64]bool{}, refused: map[int64]error{},
-		lowest: relay.LowestID(b.events),
+		lowest: relay.LowestID(b.events), known: b.topic.highest,
 	}
 	for _, e := range b.events {
 		s.missing[strconv.FormatInt(e.ID, 10)] = e

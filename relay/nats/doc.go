@@ -19,8 +19,9 @@
 // Each message names the sequence that must be last in the stream. So the order of a
 // stream holds, whichever servers fail. After a crash the sink compares its events
 // with the end of the stream, and continues after the last one. An event can be stored
-// twice only if another relay sent it more than two minutes before, since JetStream
-// remembers ids for two minutes.
+// twice only if it was sent more than two minutes before, since JetStream remembers ids for
+// two minutes, and either another relay has sent it, or a crash came before the relay settled
+// it, and 16 or more events that were committed late stand behind it.
 //
 // Other programs must not publish to the subjects. The sink refuses to write to a
 // stream with a foreign message until that message is removed. A foreign message that

@@ -8,7 +8,9 @@ import (
 )
 
 // search is the search for the events of a batch, and for other events under their ids,
-// at the end of a stream. It goes back to messages that have earlier events only.
+// at the end of a stream. It goes back to messages that have earlier events only, also when
+// it has found all: later batches rely on the highest id, and the last messages may be those
+// of events that were committed late.
 type search struct {
 	source   string
 	notFound map[string]*posthorn.Event // by id
@@ -16,13 +18,14 @@ type search struct {
 	refused  map[int64]error // the stream has another event with the id
 	lowest   int64           // id of the events
 	highest  int64           // id of the messages
+	known    int64           // the highest id of an earlier search: the messages are there, if not at the end
 	earlier  int             // messages in a row that have earlier events
 }
 
-func newSearch(source string, events []*posthorn.Event) *search {
+func newSearch(source string, events []*posthorn.Event, known int64) *search {
 	s := &search{
 		source: source, notFound: map[string]*posthorn.Event{}, stored: map[int64]bool{}, refused: map[int64]error{},
-		lowest: relay.LowestID(events),
+		lowest: relay.LowestID(events), known: known,
 	}
 	for _, e := range events {
 		s.notFound[strconv.FormatInt(e.ID, 10)] = e
@@ -59,4 +62,7 @@ func (s *search) visit(m *message) {
 // late stand behind later ones.
 const enoughEarlier = 16
 
-func (s *search) done() bool { return len(s.notFound) == 0 || s.earlier >= enoughEarlier }
+func (s *search) done() bool {
+	passed := s.known < s.lowest || s.highest >= s.known
+	return passed && s.earlier >= enoughEarlier
+}

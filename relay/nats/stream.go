@@ -26,7 +26,7 @@ func (w *writer) locate(ctx context.Context, events []*posthorn.Event) ([]*posth
 	lastSequence := info.State.LastSeq
 	var highest int64
 	if info.State.Msgs > 0 {
-		last, err := w.sink.lastMessage(ctx, w.name)
+		last, err := w.sink.lastMessage(ctx, w.name, info.State)
 		switch {
 		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
 			return events, fmt.Errorf("read the last message: %w", err)
@@ -57,7 +57,7 @@ func (w *writer) missing(ctx context.Context, last *message, events []*posthorn.
 	if err != nil {
 		return events, 0, err
 	}
-	s := newSearch(w.source, events)
+	s := newSearch(w.source, events, w.before)
 	if s.notFound[id] == nil {
 		if err := relay.CheckLast(ctx, w.lastID, id, events); err != nil {
 			return events, 0, err
@@ -156,9 +156,22 @@ type message struct {
 	Data     []byte
 }
 
-// lastMessage reads the last message of a stream.
-func (s *Sink) lastMessage(ctx context.Context, name string) (*message, error) {
-	return s.getMessage(ctx, name, `{"last_by_subj":">"}`)
+// lastMessage reads the last message of a stream. If the last one was deleted, JetStream
+// finds none, and those before it are read.
+func (s *Sink) lastMessage(ctx context.Context, name string, state jetstream.StreamState) (*message, error) {
+	last, err := s.getMessage(ctx, name, `{"last_by_subj":">"}`)
+	for at := state.LastSeq; errors.Is(err, jetstream.ErrMsgNotFound) && at >= state.FirstSeq && at > 0; {
+		n := int(min(at-state.FirstSeq+1, maxRequests))
+		found, failure := s.getMessages(ctx, name, at, n)
+		if failure != nil {
+			return nil, failure
+		}
+		if len(found) > 0 {
+			return found[0], nil
+		}
+		at -= uint64(n)
+	}
+	return last, err
 }
 
 // getMessage reads a message from the leader of a stream. Direct access would also read

@@ -332,7 +332,7 @@ func (w *nodeWriter) located(b *streamBatch, id string) {
 		}
 	}
 	if id != "" && len(b.events) > 0 {
-		b.tail = newTail(b.events, id)
+		b.tail = newTail(b.events, id, b.before)
 	}
 }
 

@@ -33,6 +33,8 @@
 //     killed. So Keep should be more than two windows of the relay (RelayConfig.BatchSize).
 //   - A relay took the lead again, and the stream has more than 2,000 later entries behind
 //     an event that it had not settled.
+//   - A relay was killed before it settled an event, and 64 or more events that were
+//     committed late stand behind it.
 //   - Other programs have appended more than ten entries.
 //   - A server of Redis 7.0 was killed while it wrote its append-only file. At the
 //     next start it discards the half-written append, and at the start after that it

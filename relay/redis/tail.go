@@ -20,7 +20,9 @@ const (
 
 // tail is the search for the events of a batch, and for other events under their ids, at
 // the end of a stream. It reads back page by page, to the first page that has only earlier
-// events. Of the pages that have later events and none of these, it reads pagesBack.
+// events, also when it has found all: later batches rely on the highest id, and the last page
+// may be one of events that were committed late. Of the pages that have later events and none
+// of these, it reads pagesBack.
 //
 // That the stream has an event does not mean that it has the events before that one, too.
 // A relay reads an event while the transaction of an earlier one is still open, and writes
@@ -32,6 +34,7 @@ type tail struct {
 	refused map[int64]error // the stream has another event with the id
 	lowest  int64           // id of the events
 	highest int64           // id of the entries
+	known   int64           // the highest id of an earlier search: the entries are there, if not at the end
 	from    string          // where the next page begins
 	page    int             // number of entries of a page
 	left    int             // number of pages without an event of the batch that may be read
@@ -39,11 +42,11 @@ type tail struct {
 }
 
 // newTail returns the search for events in a stream that ends with the event last.
-func newTail(events []*posthorn.Event, last string) *tail {
+func newTail(events []*posthorn.Event, last string, known int64) *tail {
 	t := &tail{
 		missing: map[string]*posthorn.Event{}, stored: map[int64]bool{}, refused: map[int64]error{},
 		lowest: relay.LowestID(events), from: "+", page: min(len(events)+10, pageEntries), // some entries may be of other programs
-		left: pagesBack,
+		known: known, left: pagesBack,
 	}
 	for _, e := range events {
 		t.missing[idOf(e)] = e
@@ -80,7 +83,8 @@ func (t *tail) read(source string, page []redis.XMessage) {
 	if !found {
 		t.left--
 	}
-	t.over = len(page) < t.page || len(t.missing) == 0 || t.left == 0 || !found && !later
+	passed := t.known < t.lowest || t.highest >= t.known
+	t.over = len(page) < t.page || t.left == 0 || passed && !found && !later
 }
 
 // compare finds the events that the streams have already.

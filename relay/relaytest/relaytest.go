@@ -36,6 +36,13 @@ type Broker interface {
 	Read(t *testing.T, namespace, stream string) []posthorn.SourceEntry
 }
 
+// Forgetful is a broker that drops repeats by itself, as long as it remembers them.
+type Forgetful interface {
+	Broker
+	// Forget returns when the broker does not remember the events of a stream any more.
+	Forget(t *testing.T, namespace, stream string)
+}
+
 // Server is a broker whose server can be killed and paused. It loses nothing that it has
 // acknowledged.
 type Server interface {
@@ -60,6 +67,7 @@ func TestSink(t *testing.T, newBroker func(t *testing.T) Broker) {
 		"each stream is in its order":                     testOrder,
 		"stored events are not written again":             testRepeats,
 		"an event that was committed late is written":     testLate,
+		"a stream ends with an event of a late commit":    testLateAtTheEnd,
 		"a sink that comes back late writes nothing":      testFencing,
 		"another event under a known id is refused":       testOtherEvents,
 		"the broker is ahead of a restored log":           testAhead,
@@ -219,6 +227,25 @@ func testLate(t *testing.T, b Broker) {
 	write(t, s, Batch(Event("orders", 7)))
 	write(t, s, Batch(Event("orders", 6), Event("orders", 8)))
 	wantIDs(t, b, "orders", []int64{1, 3, 2, 4, 7, 6, 8})
+}
+
+// A stream ends with events that were committed late, as many as a page that sinks read
+// back, or fewer. After a crash both batches come again. That the stream has all of the
+// late one does not mean that it has nothing of the other.
+func testLateAtTheEnd(t *testing.T, b Broker) {
+	for stream, n := range map[string]int64{"one": 1, "sixteen": 16, "many": 64} {
+		before, late := Events(stream, 101, 300), Events(stream, 1, n)
+		first := open(t, b)
+		write(t, first, Batch(before...))
+		write(t, first, Batch(late...))
+		if b, remembers := b.(Forgetful); remembers {
+			b.Forget(t, Namespace, stream)
+		}
+		second := open(t, b)
+		write(t, second, Batch(late...))
+		write(t, second, Batch(before[:10]...))
+		wantIDs(t, b, stream, append(upTo(101, 300), upTo(1, n)...))
+	}
 }
 
 // The first sink has lost the lead without noticing. The events that it had still to write

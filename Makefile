@@ -29,6 +29,7 @@ test: ## runs every test on the installed Postgres (15 or newer), with a part of
 
 test-all: ## runs every test with all combinations, and a part of those that depend on the version of Postgres also on 18; before a change lands
 	@scripts/deps
+	@scripts/deps kafka || true
 	@go run ./internal/test/testrun -all $(RETRY) -only "$(ONLY)"
 
 stress: ## runs each package's tests ROUNDS=30 times on a busy machine; continues an interrupted run
@@ -41,8 +42,10 @@ mutants: ## breaks the code in small ways, one at a time, and prints those that 
 
 torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs, pipeline, failover or lossy-failover, each FOR=10m
 	@scripts/deps
+	@scripts/deps kafka || true
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part "$(PART)"
 	POSTHORN_TEST_KILLS=100 go test -timeout 0 -count 1 -run 'Survives?(Its|Their)Process|Killed$$' ./archive ./internal/consume ./internal/importer ./internal/project ./internal/relay ./internal/work
+	POSTHORN_TEST_KILLS=1 go test -timeout 0 -count 1 -run 'TestServer|TestABrokerIsAway' ./relay/kafka ./internal/importer
 
 failover: ## kills primaries under load, so that standbys take over, without and with a loss, each FOR=10m, and checks everything
 	@scripts/deps

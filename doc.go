@@ -58,7 +58,7 @@
 //   - [Client.Read]: an iterator over the log, without a group.
 //   - [Client.Project]: tables that follow the log, each event exactly once.
 //   - [Client.ReplaceProjection]: new tables for a projection, built beside the old ones.
-//   - [Client.Relay] and [Client.Import]: events to Redis, NATS or Kafka, and from Redis or NATS.
+//   - [Client.Relay] and [Client.Import]: events to Redis, NATS or Kafka, and from there.
 //   - [Config].Seal: confidential streams, encrypted before they leave the process.
 //
 // # Running

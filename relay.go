@@ -360,7 +360,7 @@ type Trimmer interface {
 }
 
 // Source reads events from a broker that a [Sink] has written there, for
-// [Client.Import]. Packages relay/redis and relay/nats implement it.
+// [Client.Import]. Packages relay/redis, relay/nats and relay/kafka implement it.
 type Source interface {
 	// Kind names the kind of broker. A position is valid only for one kind.
 	Kind() string

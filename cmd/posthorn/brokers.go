@@ -65,7 +65,7 @@ func (f *brokerFlags) run(
 	return ph.Run(ctx)
 }
 
-var errUnknownBroker = usageError{errors.New("the URL of the broker has an unknown scheme"), "write it like redis://host:6379, nats://host:4222 or, for a relay, kafka://host:9092"}
+var errUnknownBroker = usageError{errors.New("the URL of the broker has an unknown scheme"), "write it like redis://host:6379, nats://host:4222 or kafka://host:9092"}
 
 const urlHint = "posthorn relay --help has examples of URLs"
 

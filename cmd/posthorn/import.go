@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/relay/kafka"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
 const importLong = `Publish the events that relays of other databases have written to a broker, until
-Ctrl-C or SIGTERM: from Redis Streams or NATS JetStream, by URL, as for posthorn
-relay.
+Ctrl-C or SIGTERM: from Redis Streams, NATS JetStream or Kafka, by URL, as for
+posthorn relay.
 
 The events come into streams of the same names, each once, and those of a stream
 in their order; groups treat them like other events. Their metadata has the place
@@ -28,7 +29,8 @@ A new import begins with the first event that the broker still has. A confidenti
 stream accepts only sealed payloads: set its policy before you import it.`
 
 const importExample = `  posthorn import redis://localhost:6379
-  posthorn import nats://localhost:4222 --name from-shop --stream orders --stream 'user.*' --from-namespace shop`
+  posthorn import nats://localhost:4222 --name from-shop --stream orders --stream 'user.*' --from-namespace shop
+  posthorn import kafka://host1:9092,host2:9092 --name from-shop`
 
 type importFlags struct {
 	brokerFlags
@@ -36,10 +38,10 @@ type importFlags struct {
 }
 
 func newImport(a *app) *cobra.Command {
-	cmd := about{"import URL [URL...]", "Publish events of other databases from Redis or NATS", importLong, importExample}.command()
+	cmd := about{"import URL [URL...]", "Publish events of other databases from Redis, NATS or Kafka", importLong, importExample}.command()
 	var f importFlags
 	f.add(cmd, "events of one transaction (default 1000)")
-	cmd.Flags().StringVar(&f.fromNamespace, "from-namespace", "", "the namespace of the streams in NATS (default that of --namespace)")
+	cmd.Flags().StringVar(&f.fromNamespace, "from-namespace", "", "the namespace of the streams in NATS or Kafka (default that of --namespace)")
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
 		return ignoreInterrupt(cmd.Context(), a.importFrom(cmd.Context(), urls, f))
 	}
@@ -70,6 +72,8 @@ func (f importFlags) open(ctx context.Context, a *app, url string) (from source,
 	switch scheme, _, _ := strings.Cut(url, "://"); {
 	case isNATS(scheme):
 		from, err = nats.OpenSource(ctx, url, cmp.Or(f.fromNamespace, a.namespace), nats.Config{Prefix: f.prefix, Logger: a.log})
+	case strings.HasPrefix(scheme, "kafka"):
+		from, err = kafka.OpenSource(ctx, url, cmp.Or(f.fromNamespace, a.namespace), kafka.Config{Prefix: f.prefix})
 	case strings.HasPrefix(scheme, "redis"):
 		from, err = redis.OpenSource(ctx, url, redis.Config{Prefix: f.prefix})
 	default:

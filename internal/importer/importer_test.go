@@ -230,10 +230,14 @@ func TestWhatWasTrimmedIsTold(t *testing.T) {
 // trim removes all entries of a stream but the last ones.
 func (b *broker) trim(stream string, keep uint64) {
 	b.t.Helper()
-	if b.kind == "redis" {
+	switch b.kind {
+	case "redis":
 		if err := b.redis.XTrimMaxLen(b.t.Context(), stream, int64(keep)).Err(); err != nil {
 			b.t.Fatal(err)
 		}
+		return
+	case "kafka":
+		b.kafka.Trim(b.t, kafkaTopic(b, stream), int(keep))
 		return
 	}
 	_, js := testnats.Connect(b.t, b.nats)
@@ -246,6 +250,12 @@ func (b *broker) trim(stream string, keep uint64) {
 	}
 }
 
+// kafkaTopic is the topic of a stream.
+func kafkaTopic(b *broker, stream string) string {
+	_, prefix, _ := strings.Cut(b.url, "?prefix=")
+	return prefix + ".default." + stream
+}
+
 // How much is left at the broker is known, and while nobody imports nobody takes it
 // for up to date.
 func TestLagIsShown(t *testing.T) {
@@ -254,7 +264,7 @@ func TestLagIsShown(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			w, b := newWorld(t), newBroker(t, kind)
-			if kind == "redis" {
+			if kind != "nats" {
 				b.write("orders", 1, 10)
 				b.trim("orders", 4) // entries removed before it began are no lag
 			}
@@ -362,7 +372,7 @@ func TestWrongImportsEndTheProgram(t *testing.T) {
 	if err := ph.Run(t.Context()); !errors.Is(err, posthorn.ErrConflict) {
 		t.Errorf("a broker of another kind: %v", err)
 	}
-	for _, url := range []string{"redis://user:secret@127.0.0.1:1/?colour=green", "nats://user:secret@127.0.0.1:1?colour=green"} {
+	for _, url := range []string{"redis://user:secret@127.0.0.1:1/?colour=green", "nats://user:secret@127.0.0.1:1?colour=green", "kafka://user:secret@127.0.0.1:1?colour=green"} {
 		kind, _, _ := strings.Cut(url, ":")
 		if _, err := openSource(t.Context(), kind, url); !errors.Is(err, posthorn.ErrInvalid) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", url, err)

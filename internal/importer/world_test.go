@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,10 +18,12 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testkafka"
 	"github.com/posthorn/posthorn/internal/test/testnats"
 	"github.com/posthorn/posthorn/internal/test/testredis"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/relay/kafka"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
 )
@@ -36,30 +39,38 @@ func TestMain(m *testing.M) {
 const elsewhere = "01234567-89ab-cdef-0123-456789abcdef"
 
 // kinds are the brokers, with how they are opened.
-var kinds = []string{"redis", "nats"}
+var kinds = []string{"redis", "nats", "kafka"}
 
 // broker is a broker that a relay of another log writes to.
 type broker struct {
 	t         *testing.T
 	kind, url string
 	sink      posthorn.Sink
-	redis     *goredis.Client // nil for NATS
+	redis     *goredis.Client // nil for the others
 	nats      *testnats.Server
+	kafka     *testkafka.Node
 	server    interface { // of no other test; else nil
 		Kill()
 		Restart()
 	}
 }
 
+// prefixes keep the topics of tests apart.
+var prefixes atomic.Int64
+
 func newBroker(t *testing.T, kind string) *broker {
 	t.Helper()
 	b := &broker{t: t, kind: kind}
-	if kind == "redis" {
+	switch kind {
+	case "redis":
 		database := testredis.NewDatabase(t)
 		b.redis, b.url = database.Client, database.URL()
-	} else {
+	case "nats":
 		b.nats = testnats.NewAccount(t)
 		b.url = b.nats.URL
+	default:
+		b.kafka = testkafka.Shared(t)
+		b.url = fmt.Sprintf("kafka://%s?prefix=w%d", b.kafka.Addr, prefixes.Add(1))
 	}
 	b.sink = b.openSink()
 	return b
@@ -73,10 +84,13 @@ func (b *broker) openSink() posthorn.Sink {
 		io.Closer
 	}
 	var err error
-	if b.kind == "redis" {
+	switch b.kind {
+	case "redis":
 		sink, err = redis.Open(b.t.Context(), b.url, redis.Config{})
-	} else {
+	case "nats":
 		sink, err = nats.Open(b.t.Context(), b.url, nats.Config{Logger: quiet})
+	default:
+		sink, err = kafka.Open(b.t.Context(), b.url, kafka.Config{})
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -94,10 +108,13 @@ type closableSource interface {
 }
 
 func openSource(ctx context.Context, kind, url string) (closableSource, error) {
-	if kind == "redis" {
+	switch kind {
+	case "redis":
 		return redis.OpenSource(ctx, url, redis.Config{})
+	case "nats":
+		return nats.OpenSource(ctx, url, "default", nats.Config{Logger: quiet})
 	}
-	return nats.OpenSource(ctx, url, "default", nats.Config{Logger: quiet})
+	return kafka.OpenSource(ctx, url, "default", kafka.Config{})
 }
 
 // write writes events with the ids from first to last, as a relay does.
@@ -221,16 +238,28 @@ func upTo(n int64) (ids []int64) {
 // natsKeep lets a purge keep the last messages.
 func natsKeep(n uint64) jetstream.StreamPurgeOpt { return jetstream.WithPurgeKeep(n) }
 
+type ownKafka struct {
+	t *testing.T
+	*testkafka.Node
+}
+
+func (k ownKafka) Restart() { k.Node.Restart(k.t) }
+
 // newOwnBroker is a broker that no other test uses.
 func newOwnBroker(t *testing.T, kind string) *broker {
 	t.Helper()
 	b := &broker{t: t, kind: kind}
-	if kind == "redis" {
+	switch kind {
+	case "redis":
 		server := testredis.Start(t)
 		b.server, b.redis, b.url = server, server.Client, server.URL()
-	} else {
+	case "nats":
 		server := testnats.Start(t)
 		b.server, b.nats, b.url = server, server, server.URL
+	default:
+		testkafka.NeedKills(t)
+		server := testkafka.Start(t)
+		b.server, b.kafka, b.url = ownKafka{t, server}, server, "kafka://"+server.Addr
 	}
 	b.sink = b.openSink()
 	return b

@@ -181,46 +181,99 @@ func (t *topic) partition(number int32) *partition {
 	return &partition{number: number} // Kafka answered with a partition that was not asked for
 }
 
-// fetchBytes is how much of a partition one request reads.
+// fetchBytes is how much of a partition, and of all together, one request reads.
 const fetchBytes = 8 << 20
+
+// want asks for the records of a partition from an offset on.
+type want struct {
+	topic     *topic
+	partition *partition
+	from      int64
+}
+
+// page has the committed records that Kafka has returned for a want. The next page begins at next, behind
+// records that are no events of anybody, such as the marks of transactions.
+type page struct {
+	want
+	records []*kgo.Record
+	next    int64
+	err     error
+}
+
+// poll asks a node for records of some partitions, and waits until it has any. Each partition
+// returns up to bytes, or a single batch of records.
+func (b broker) poll(ctx context.Context, node int32, wants []want, bytes int32, wait time.Duration) ([]page, error) {
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel = int32(wait.Milliseconds()), 1, fetchBytes, readCommitted
+	wanted := map[[16]byte]map[int32]want{}
+	for _, w := range wants {
+		if wanted[w.topic.id] == nil {
+			wanted[w.topic.id] = map[int32]want{}
+		}
+		wanted[w.topic.id][w.partition.number] = w
+	}
+	for id, partitions := range wanted {
+		rt := kmsg.NewFetchRequestTopic()
+		rt.TopicID = id
+		for number, w := range partitions {
+			rt.Topic = w.topic.name
+			rp := kmsg.NewFetchRequestTopicPartition()
+			rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = number, w.from, bytes
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, b.client.Broker(int(node)))
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	var pages []page
+	for _, rt := range resp.Topics {
+		for i := range rt.Partitions {
+			if w, asked := wanted[rt.TopicID][rt.Partitions[i].Partition]; asked {
+				pages = append(pages, w.process(&rt.Partitions[i]))
+			}
+		}
+	}
+	return pages, nil
+}
+
+func (w want) process(reply *kmsg.FetchResponseTopicPartition) page {
+	read, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset: w.from, IsolationLevel: kgo.ReadCommitted(), Topic: w.topic.name, Partition: w.partition.number,
+	}, reply, kgo.DefaultDecompressor(), nil)
+	if read.Err != nil {
+		read.Err = fmt.Errorf("read partition %d of topic %s: %w", w.partition.number, w.topic.name, read.Err)
+	}
+	return page{w, read.Records, next, read.Err}
+}
 
 // fetch reads the committed records of a partition with the offsets from to before upto.
 func (b broker) fetch(ctx context.Context, t *topic, p *partition, from, upto int64) ([]*kgo.Record, error) {
 	var records []*kgo.Record
 	for from < upto {
-		req := kmsg.NewPtrFetchRequest()
-		req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel = int32(b.timeout.Milliseconds()/2), 1, fetchBytes, readCommitted
-		rt := kmsg.NewFetchRequestTopic()
-		rt.Topic, rt.TopicID = t.name, t.id
-		rp := kmsg.NewFetchRequestTopicPartition()
-		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = p.number, from, fetchBytes
-		rt.Partitions = append(rt.Partitions, rp)
-		req.Topics = append(req.Topics, rt)
-		resp, err := req.RequestWith(ctx, b.client.Broker(int(p.leader)))
-		if err == nil {
-			err = kerr.ErrorForCode(resp.ErrorCode)
-		}
-		if err == nil && (len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1) {
-			err = errors.New("the reply has no such partition")
+		pages, err := b.poll(ctx, p.leader, []want{{t, p, from}}, fetchBytes, b.timeout/2)
+		switch {
+		case err != nil:
+		case len(pages) != 1:
+			err = fmt.Errorf("read partition %d of topic %s: the reply has no such partition", p.number, t.name)
+		case pages[0].err != nil:
+			err = pages[0].err
+		case pages[0].next == from:
+			err = fmt.Errorf("read partition %d of topic %s: kafka returned nothing, and the partition has more", p.number, t.name)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read partition %d of topic %s: %w", p.number, t.name, err)
+			return nil, err
 		}
-		read, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-			Offset: from, IsolationLevel: kgo.ReadCommitted(), Topic: t.name, Partition: p.number,
-		}, &resp.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
-		if read.Err == nil && next == from {
-			read.Err = errors.New("kafka returned nothing, and the partition has more")
-		}
-		if read.Err != nil {
-			return nil, fmt.Errorf("read partition %d of topic %s: %w", p.number, t.name, read.Err)
-		}
-		for _, r := range read.Records {
+		for _, r := range pages[0].records {
 			if r.Offset < upto {
 				records = append(records, r)
 			}
 		}
-		from = next
+		from = pages[0].next
 	}
 	return records, nil
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// Config configures a [Sink]. The zero value has sound defaults. Parameters of the URL
-// take precedence.
+// Config configures a [Sink] or a [Source]. The zero value has sound defaults. Parameters of
+// the URL take precedence. A source uses Prefix, Timeout, TLS and Token only.
 type Config struct {
 	// Relay is the name of the relay. It is a part of the transactional id. All processes of
 	// a relay must have the same name here, and relays of a namespace that write to the same
@@ -102,7 +102,8 @@ func (c Config) withURL(text string) (Config, []kgo.Opt, error) {
 		return c, nil, err
 	}
 	options, err := c.security(p)
-	return c, append(options, kgo.SeedBrokers(hosts...)), err
+	return c, append(options, kgo.SeedBrokers(hosts...), kgo.ClientID("posthorn"), kgo.DisableClientMetrics(),
+		kgo.DialTimeout(c.Timeout), kgo.RequestTimeoutOverhead(c.Timeout), kgo.RetryTimeout(c.Timeout)), err
 }
 
 func parse(text string) (*url.URL, url.Values, error) {
@@ -125,6 +126,12 @@ func parse(text string) (*url.URL, url.Values, error) {
 		return nil, nil, invalid("the parameters of the URL of Kafka cannot be parsed", example)
 	}
 	return u, query, nil
+}
+
+// withoutSecrets is the URL of a text that parse accepts, without user and parameters.
+func withoutSecrets(text string) string {
+	u, _, _ := parse(text)
+	return u.Scheme + "://" + u.Host
 }
 
 func seeds(list string) (all []string, err error) {

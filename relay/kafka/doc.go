@@ -1,4 +1,5 @@
-// Package kafka writes events to Apache Kafka for a relay ([Open]).
+// Package kafka writes events to Apache Kafka for a relay ([Open]), and reads them for an
+// import ([OpenSource]).
 //
 // # Topics and records
 //
@@ -43,8 +44,9 @@
 //
 // Few repeats: after it has got an epoch, a sink compares its events with the ends of the
 // partitions, and leaves out those that are there. An event is written again in these
-// cases only: Kafka has lost or removed it; it is behind more than 2,000 later events;
-// relays with different names write the same stream.
+// cases only: Kafka has lost or removed it; it is behind more than 2,000 later events, or
+// behind 16 or more that were committed late; relays with different names write the same
+// stream.
 //
 // Visible: a write is acknowledged when consumers of committed records can read it. If the
 // only replica of a partition crashes just after a commit, Kafka 4.4 may forget to mark
@@ -65,9 +67,16 @@
 // Kafka removes old records by itself, as retention.ms and retention.bytes of the topic
 // say. Relays do not trim topics.
 //
+// # Imports
+//
+// A [Source] reads committed records only, of all partitions of the topics of a namespace.
+// Its positions are offsets, which the importing database keeps; it joins no consumer group.
+// If Kafka has removed records that were not read, the import goes on behind them and tells
+// it. If a topic was deleted and made again, or has lost records, the import refuses to go on.
+//
 // # Servers
 //
 // The package is tested with Kafka 4.4. With access control the user needs Describe, Read,
 // Write and DescribeConfigs on the topics, Create if the sink makes topics, and Describe
-// and Write on the transactional id.
+// and Write on the transactional id. An import needs Describe and Read on the topics.
 package kafka

@@ -45,11 +45,9 @@ func (s *Sink) begin(ctx context.Context, log, namespace string, lead int64) (*l
 	l := &life{config: s.config, names: names{s.config.Prefix, namespace}, source: source, lead: lead, topics: map[string]*topic{}}
 	l.id = l.names.all() + s.config.Relay + "." + log
 	client, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.ClientID("posthorn"), kgo.DisableClientMetrics(),
 		kgo.TransactionalID(l.id), kgo.TransactionTimeout(transactionTimeout),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 		kgo.ProducerBatchMaxBytesFn(l.limitOf), kgo.MaxBufferedBytes(64 << 20),
-		kgo.DialTimeout(s.config.Timeout), kgo.RequestTimeoutOverhead(s.config.Timeout), kgo.RetryTimeout(s.config.Timeout),
 		kgo.ProduceRequestTimeout(s.config.Timeout), kgo.MetadataMinAge(100 * time.Millisecond),
 	}, s.options...)...)
 	if err != nil {

@@ -52,17 +52,26 @@ func (s *Sink) Written(ctx context.Context, log, namespace string) ([]string, er
 }
 
 // nameOf returns the stream of a topic whose name was shortened: that of its last record.
-func (l *life) nameOf(ctx context.Context, t *topic) (stream string, err error) {
+func (l *life) nameOf(ctx context.Context, t *topic) (string, error) {
 	errs, err := l.findEnds(ctx, map[string]*topic{t.name: t})
 	if err == nil {
 		err = errs[t.name]
 	}
+	if err != nil {
+		return "", err
+	}
+	return l.lastName(ctx, l.names, t)
+}
+
+// lastName returns the stream that the last event of a topic names. The ends of the
+// partitions are known.
+func (b broker) lastName(ctx context.Context, n names, t *topic) (stream string, err error) {
 	for _, p := range t.partitions {
 		if err != nil || stream != "" {
 			break
 		}
-		err = l.back(ctx, t, p, p.end, func(r *kgo.Record) bool {
-			if name := streamOf(r); l.names.topic(name) == t.name {
+		err = b.back(ctx, t, p, p.end, func(r *kgo.Record) bool {
+			if name := streamOf(r); n.topic(name) == t.name {
 				stream = name
 			}
 			return stream == ""

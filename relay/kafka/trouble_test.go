@@ -25,25 +25,15 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testkafka"
-	"github.com/posthorn/posthorn/internal/test/testsize"
 	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/relay/kafka"
 	"github.com/posthorn/posthorn/relay/relaytest"
 )
 
-// needAll skips a test that kills the node, unless all tests are to run: a node that was
-// killed is accepted again only after 9 seconds, when its session has expired.
-func needAll(t *testing.T) {
-	t.Helper()
-	if !testsize.All() {
-		t.Skip("make test-all kills the server")
-	}
-}
-
 // These scenarios kill and pause the shared node. So this test is not parallel: the
 // parallel ones wait until it has ended.
 func TestServer(t *testing.T) {
-	needAll(t)
+	testkafka.NeedKills(t)
 	testkafka.Shared(t)
 	relaytest.TestServer(t, func(t *testing.T) relaytest.Server { return newWorld(t) })
 }
@@ -51,7 +41,7 @@ func TestServer(t *testing.T) {
 // The only server crashes just after a commit. Mostly Kafka then never marks the records of
 // the transaction in their partition. A sink with the same transactional id ends it.
 func TestServerCrashesBehindACommit(t *testing.T) {
-	needAll(t)
+	testkafka.NeedKills(t)
 	w := newWorld(t)
 	s := open(t, w.url(""), kafka.Config{})
 	if err := s.Write(t.Context(), relaytest.Batch(relaytest.Events("orders", 1, 10)...)); err != nil {
@@ -242,36 +232,6 @@ func TestTakeOverAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkOrder(t, w, "orders", 4000)
-}
-
-// The last record has an event that was committed late. Then the batches that come again
-// are compared with the records before it, too.
-func TestLateEventAtTheEnd(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	first := open(t, w.url(""), kafka.Config{})
-	late := relaytest.Batch(relaytest.Event("orders", 7))
-	for _, batch := range []posthorn.SinkBatch{relaytest.Batch(relaytest.Events("orders", 50, 100)...), late} {
-		if err := first.Write(t.Context(), batch); err != nil {
-			t.Fatal(err)
-		}
-	}
-	second := open(t, w.url(""), kafka.Config{})
-	for _, batch := range []posthorn.SinkBatch{late, relaytest.Batch(relaytest.Events("orders", 50, 60)...)} {
-		if err := second.Write(t.Context(), batch); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, got := []int64{}, []int64{}
-	for id := int64(50); id <= 100; id++ {
-		want = append(want, id)
-	}
-	for _, e := range w.Read(t, relaytest.Namespace, "orders") {
-		got = append(got, e.Event.ID)
-	}
-	if diff := cmp.Diff(append(want, 7), got); diff != "" {
-		t.Errorf("ids (-want +got):\n%s", diff)
-	}
 }
 
 // Another program leaves a transaction open in the topic. Events behind it cannot be read, so

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testdir"
@@ -68,6 +69,28 @@ func Shared(t testing.TB) *Node {
 		shared.node = launch(t, dir, jars)
 	}
 	return shared.node
+}
+
+// Start starts a node that no other test uses. It ends with the process.
+func Start(t testing.TB) *Node {
+	t.Helper()
+	jars := programs(t)
+	dir, err := testdir.Make("testkafka-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := launch(t, dir, jars)
+	t.Cleanup(n.Kill)
+	return n
+}
+
+// NeedKills skips a test that kills a node, unless POSTHORN_TEST_KILLS is set, as make torture does: a node that
+// was killed is accepted again only after 9 seconds, when its session has expired.
+func NeedKills(t testing.TB) {
+	t.Helper()
+	if os.Getenv("POSTHORN_TEST_KILLS") == "" {
+		t.Skip("make torture kills servers of Kafka")
+	}
 }
 
 // programs is the class path of Kafka.
@@ -225,6 +248,64 @@ func (n *Node) Client(t testing.TB, options ...kgo.Opt) *kgo.Client {
 		t.Fatal(err)
 	}
 	return client
+}
+
+// Java runs a program of one file in Java with the classes of Kafka's clients, and returns its output.
+func (n *Node) Java(t testing.TB, file string, args ...string) string {
+	t.Helper()
+	program := exec.CommandContext(await.Context(t), "java", append([]string{
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", programs(t), file,
+	}, args...)...)
+	var said bytes.Buffer
+	program.Stderr = &said
+	out, err := program.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", file, err, out, said.String())
+	}
+	return string(out)
+}
+
+// Trim removes all records of a topic with one partition but the last ones.
+func (n *Node) Trim(t testing.TB, topic string, keep int) {
+	t.Helper()
+	client := n.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	defer client.Close()
+	var offsets []int64
+	ctx := await.Context(t)
+	for end := n.end(t, client, topic); len(offsets) == 0 || offsets[len(offsets)-1] < end-2; { // behind the last one is a mark
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) { offsets = append(offsets, r.Offset) })
+	}
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	rt := kmsg.NewDeleteRecordsRequestTopic()
+	rt.Topic = topic
+	rt.Partitions = []kmsg.DeleteRecordsRequestTopicPartition{{Offset: offsets[len(offsets)-keep]}}
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil || resp.Topics[0].Partitions[0].ErrorCode != 0 {
+		t.Fatalf("trim topic %s: %v %+v", topic, err, resp)
+	}
+}
+
+// end returns the end of the first partition of a topic.
+func (n *Node) end(t testing.TB, client *kgo.Client, topic string) int64 {
+	t.Helper()
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Timestamp = -1
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Topics[0].Partitions[0].Offset
 }
 
 // LogTail returns the end of the node's log, for a test that has failed.

@@ -21,7 +21,7 @@ type Event struct {
 	Payload     json.RawMessage `json:"payload"`
 	Metadata    json.RawMessage `json:"metadata"`
 	PublishedAt time.Time       `json:"published_at"`
-	// Delivery counts the deliveries of the event to the group, from 1. It is 0 for an
+	// Delivery is the number of the group's attempt at the event, from 1. It is 0 for an
 	// event that was read without a group.
 	Delivery int `json:"delivery,omitempty"`
 	// Subscriptions are the names of the subscriptions that match the event, in a group

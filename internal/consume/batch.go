@@ -7,7 +7,7 @@ import (
 )
 
 // chunkEnd returns the end of the batch that begins at start. Only handlers of
-// batches get more than one event, and only at the first delivery: a retried event
+// batches get more than one event, and only at the first attempt: a retried event
 // is handled alone, so that it does not fail the others of a batch again.
 func (w *groupWorker) chunkEnd(l *lease, start int, transactional bool) int {
 	if w.SharedTx || !w.router.table.batches || !l.batchable(start, transactional) {

@@ -102,7 +102,7 @@ func released(event int64, subscription string) pg.Failure {
 }
 
 // Failures turns the error of a program that fetched an event into arguments of
-// posthorn.settle: one for each subscription of the delivery, or one for the whole
+// posthorn.settle: one for each subscription of the attempt, or one for the whole
 // event.
 func Failures(e *pg.Event, err error) []pg.Failure {
 	if len(e.Subscriptions) == 0 {
@@ -115,5 +115,5 @@ func Failures(e *pg.Event, err error) []pg.Failure {
 	return failures
 }
 
-// Released gives back an event that was not handled. The delivery does not count.
+// Released gives back an event that was not handled. The attempt does not count.
 func Released(event int64) pg.Failure { return released(event, "") }

@@ -15,7 +15,7 @@ import (
 type GroupConfig struct {
 	Order     string   `json:"order,omitempty"`      // none, key, stream or total
 	Slots     int      `json:"slots,omitempty"`      // of a group ordered by key
-	Attempts  *int     `json:"attempts,omitempty"`   // deliveries before an event becomes a dead letter; 0 for no limit
+	Attempts  *int     `json:"attempts,omitempty"`   // attempts before an event becomes a dead letter; 0 for no limit
 	Delays    Delays   `json:"delays,omitempty"`     // before each further attempt; not together with Backoff
 	Backoff   *Backoff `json:"backoff,omitempty"`    // the same delays as a formula
 	OnFailure string   `json:"on_failure,omitempty"` // block or set_aside, in ordered groups

@@ -28,7 +28,7 @@ type Event struct {
 	Metadata    json.RawMessage `json:"metadata"`
 	PublishedAt time.Time       `json:"published_at"`
 
-	// Delivery counts how often the event was handed out to the group, from 1. It is 0
+	// Delivery is the number of the group's attempt at the event, from 1. It is 0
 	// for an event that was read without a group.
 	Delivery int `json:"delivery,omitempty"`
 	// Subscriptions are the subscriptions that the event is for. If there are none, it

@@ -28,7 +28,7 @@ export class Event {
   readonly payloadText: string
   /** The metadata as JSON. */
   readonly metadataText: string
-  /** Counts the deliveries of the event to the group, from 1. It is 0 for an event that was read without a group. */
+  /** The number of the group's attempt at the event, from 1. It is 0 for an event that was read without a group. */
   readonly delivery: number
 
   private readonly parse: Parse

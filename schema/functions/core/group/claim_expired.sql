@@ -30,7 +30,7 @@ begin
       and coalesce((select max(r.attempts) from posthorn.retries r where r.lease_id = l.id), delivered) >= g.attempts
     then
       perform posthorn.bury(l, array_agg(
-        (held[1], s.subscription, s.attempts, 'Worker died', format('%s deliveries ended without an answer', s.attempts), null)::posthorn.death))
+        (held[1], s.subscription, s.attempts, 'Worker died', format('%s attempts ended without an answer', s.attempts), null)::posthorn.death))
       from (select r.subscription, r.attempts from posthorn.retries r where r.lease_id = l.id
             union all select '', delivered where not l.retries) s;
       delete from posthorn.retries r where r.lease_id = l.id;
@@ -43,7 +43,7 @@ begin
   end loop;
 end $$;
 
--- Turns a lease into single retries that are due; its deliveries so far count. The retries are due since the deadline
+-- Turns a lease into single retries that are due; its attempts so far count. The retries are due since the deadline
 -- of the lease, so the claim that splits it finds them at once.
 create or replace function posthorn.split(g posthorn.groups, l posthorn.leases, held bigint[])
 returns void language plpgsql as $$

@@ -27,7 +27,7 @@ begin
     null, node, at, until, token);
 end $$;
 
--- Leases the due retries of some events, which counts as a delivery. Each is looked up by its event: a plan made while
+-- Leases the due retries of some events, which counts as an attempt. Each is looked up by its event: a plan made while
 -- there were few retries would read all that the group has had, also those that are done. They are locked first, since
 -- redrive may be changing one: an update alone would miss its new place.
 create or replace function posthorn.lease_retries(

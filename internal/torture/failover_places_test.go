@@ -9,13 +9,18 @@ import (
 	"net/http/httptest"
 	"strings"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/posthorn/posthorn/internal/test/testdir"
 	"github.com/posthorn/posthorn/internal/test/testnats"
 	"github.com/posthorn/posthorn/internal/test/testredis"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-const imported = "effects of the import"
+const (
+	imported        = "effects of the import"
+	importNamespace = "redis-reader" // see beReader
+)
 
 // alone reports whether this part alone runs. With all parts, it has as few places and faults as show
 // that a failover works, since these take most of its time.
@@ -30,7 +35,7 @@ func (f *failoverPart) startPlaces() {
 	f.database.exec(f.consumers, "create table effects (reader text, event bigint)")
 	s := setup{Database: f.database.clients, Redis: f.redis.URL(), Alone: true}
 	roles := []string{"relay", "relay", "redis reader"}
-	redis := &place{name: "Redis", ordered: true, read: func(ctx context.Context) ([]handed, error) { return readRedis(ctx, f.redis.Client, f.streams) }}
+	redis := &place{name: "Redis", ordered: true, read: func(ctx context.Context) ([]handed, error) { return readAllRedis(ctx, f.redis.Client) }}
 	effects := &place{name: imported, once: true, read: func(ctx context.Context) ([]handed, error) {
 		return readEffects(ctx, f.consumers, "redis reader")
 	}}
@@ -46,6 +51,19 @@ func (f *failoverPart) startPlaces() {
 		}
 		f.processes = append(f.processes, f.startProcess(of, f.hear))
 	}
+}
+
+// readAllRedis reads the entries of all streams in Redis, also of those of which the log has lost all events.
+func readAllRedis(ctx context.Context, client *goredis.Client) ([]handed, error) {
+	streams := map[string]bool{}
+	found := client.ScanType(ctx, 0, "*", 1000, "stream").Iterator()
+	for found.Next(ctx) {
+		streams[found.Val()] = true
+	}
+	if err := found.Err(); err != nil {
+		return nil, err
+	}
+	return readRedis(ctx, client, streams)
 }
 
 // startMorePlaces starts JetStream, an archive, the receiver of a webhook, and a server. It returns

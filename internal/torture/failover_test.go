@@ -41,7 +41,6 @@ type failoverPart struct {
 	places    []*place
 	sources   []*place        // those in which Posthorn looks for lost events
 	log       map[int64]event // at the end, of the namespace of the relay and the reader
-	streams   map[string]bool // with events in it
 	read      []handed        // by the reader
 	received  []handed        // by the receiver of the webhook
 	recovered map[string][]time.Duration
@@ -267,10 +266,10 @@ func (f *failoverPart) left() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.log, f.streams = map[int64]event{}, map[string]bool{}
+		f.log = map[int64]event{}
 		for id, e := range events {
 			if e.Namespace == "default" { // the relay and the reader are of this namespace
-				f.log[id], f.streams[e.Stream] = e, true
+				f.log[id] = e
 			}
 		}
 	}

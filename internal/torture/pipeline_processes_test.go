@@ -64,6 +64,7 @@ func brokers(ctx context.Context, s setup, printed *slog.Logger) (map[string]sin
 
 func beArchiver(ctx context.Context, s setup) error {
 	tests3.Setenv()
+	printed := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()}) // its pool leaves a server that hangs
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func beArchiver(ctx context.Context, s setup) error {
 		return err
 	}
 	defer to.Close()
-	return archive.New(ph.Pool(), to, archive.Config{SegmentAge: time.Second, LeaseFor: pipelineLease, Logger: quiet()}).Run(ctx)
+	return archive.New(ph.Pool(), to, archive.Config{SegmentAge: time.Second, LeaseFor: pipelineLease, Logger: printed}).Run(ctx)
 }
 
 // beReader imports the events of a broker, and handles them with an effect in the

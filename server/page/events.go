@@ -36,16 +36,17 @@ type eventsPage struct {
 
 func listEvents(ctx context.Context, r *Request) (*View, error) {
 	f, wrong := eventFilter(r)
-	if problem, err := r.inForm(ctx, wrong); problem != nil || err != nil {
-		return &View{Title: "Events", Problem: problem, Data: eventsPage{Narrow: true}}, err
-	}
 	page := eventsPage{Narrow: len(r.Filter(eventFields...)) > 0, Tail: f.After == 0 && f.Before.IsZero()}
-	found, next, err := op.Until(searchFor, f.After, func(after int64) ([]admin.BriefEvent, int64, error) {
-		f.After = after
-		return r.Admin.BrowseEvents(ctx, f)
-	})
-	if err != nil {
-		return nil, err
+	var found []admin.BriefEvent
+	var next int64
+	if wrong == nil {
+		found, next, wrong = op.Until(searchFor, f.After, func(after int64) ([]admin.BriefEvent, int64, error) {
+			f.After = after
+			return r.Admin.BrowseEvents(ctx, f)
+		})
+	}
+	if problem, err := r.inForm(ctx, wrong); problem != nil || err != nil {
+		return &View{Title: "Events", Problem: problem, Data: page}, err
 	}
 	page.Events = found
 	page.Short = next != 0 && len(page.Events) < pageLength

@@ -88,7 +88,7 @@ func TestJobPageTimelineGoesOn(t *testing.T) {
 	for id, want := range map[int][]string{
 		1: {"moment: enqueued", "queue open: in the queue", "It is ready: has waited for a worker for 1m."},
 		2: {"moment: enqueued", "run open: attempt 1 on w: running", "It is running: w has"},
-		3: {"moment: enqueued", "run: attempt 1 on w: sleeps: night", "rest open: sleep night", "It is asleep: night, for 59m."},
+		3: {"moment: enqueued", "run: attempt 1 on w: sleeps: night", "rest open: sleep night, 60.1 s so far, until " + began.Add(time.Hour).Format("2006-01-02 15:04:05 UTC"), "It is asleep: night, for 59m."},
 	} {
 		page := b.get(fmt.Sprintf("/ui/default/job?id=%d", id)).wantPage(t, 200, want[len(want)-1])
 		if got := page.bars(); !slices.Equal(got, want[:len(want)-1]) {

@@ -160,5 +160,5 @@ func walkSlowPage(p *person) {
 	}))
 	p.Cleanup(func() { p.do(cdppage.RemoveScriptToEvaluateOnNewDocument(script)) }) // another test gets the tab
 	p.visit("/")
-	p.seesIn("all namespaces", "last event 5m ago")
+	p.seesIn("all namespaces", "last event 5m")
 }

@@ -56,7 +56,10 @@ func jobFields(field fields, d jobDetails) {
 	}
 	field("error", firstLine(d.ErrorMessage))
 	field("attempt", d.Attempt)
-	field("failures", d.RetryCount)
+	field("failures", op.JobFailures(d.JobStatus, d.Log, false))
+	if op.FailedForever(d.JobStatus, d.Log) {
+		field("not retried", "its worker said that a retry cannot help")
+	}
 	field("max retries", d.MaxRetries)
 	field("next retry", d.NextRetryAt)
 	field("priority", d.Priority)
@@ -102,7 +105,17 @@ func printJobDocuments(w io.Writer, d jobDetails) error {
 			return err
 		}
 	}
-	return jobLogColumns.print(w, d.Log)
+	var log []timedEntry
+	for i, took := range op.AttemptTimes(d.Log) {
+		log = append(log, timedEntry{d.Log[i], took})
+	}
+	return jobLogColumns.print(w, log)
+}
+
+// timedEntry is an entry of the log of a job, and how long the attempt took that it has ended.
+type timedEntry struct {
+	admin.JobEntry
+	took time.Duration
 }
 
 // mostWaits bounds the jobs that are shown on each side of a job.
@@ -127,10 +140,10 @@ var jobStepColumns = columns[admin.JobStep]{"saved|step|attempt|result", func(s 
 	return []any{s.SavedAt, s.Name, s.Attempt, string(s.Result)} // of long ones, only --json has all
 }}
 
-var jobLogColumns = columns[admin.JobEntry]{"at|action|attempt|worker|took|what", func(e admin.JobEntry) []any {
+var jobLogColumns = columns[timedEntry]{"at|action|attempt|worker|took|what", func(e timedEntry) []any {
 	took := ""
-	if e.ExecutionTimeMS != nil {
-		took = (time.Duration(*e.ExecutionTimeMS) * time.Millisecond).String()
+	if e.took > 0 {
+		took = e.took.Round(time.Millisecond).String()
 	}
 	return []any{e.CreatedAt, e.Action, e.Attempt, e.Worker, took, firstLine(e.ErrorMessage + e.Reason)}
 }}

@@ -29,8 +29,12 @@ type jobPage struct {
 	Steps    []admin.JobStep
 	Order    order
 	Log      []admin.JobEntry
-	MoreLog  bool // older entries
+	Took     []string // for each entry of the log: how long the attempt took that has ended with it
+	MoreLog  bool     // older entries
 	Timeline timeline
+
+	Failures  string
+	Permanent bool // it failed with an error with which a retry cannot help
 }
 
 // mostEntries bounds the history of a job that is shown.
@@ -53,7 +57,15 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 			return nil, err
 		}
 	}
-	page.Standing = standing(page.Job)
+	page.Standing = standing(page.Job, page.Steps, now)
+	for _, d := range op.AttemptTimes(page.Log) {
+		text := ""
+		if d > 0 {
+			text = took(d.Seconds())
+		}
+		page.Took = append(page.Took, text)
+	}
+	page.Failures, page.Permanent = op.JobFailures(page.Job, page.Log, page.MoreLog), op.FailedForever(page.Job, page.Log)
 	page.Order = orderOf(page.Job, waits)
 	page.Timeline = timelineOf(page.Job, page.Steps, history{page.Log, page.MoreLog}, now)
 	return &View{Title: fmt.Sprintf("Job %d", id), Data: page}, nil

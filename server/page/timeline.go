@@ -18,6 +18,7 @@ type timeline struct {
 	from    time.Time
 	to      time.Time
 	now     time.Time
+	planned bool // something goes on until a time that is known; the picture ends before that
 }
 
 // mostBars bounds a timeline: a job may have a thousand steps, and sleep and wake for years.
@@ -30,7 +31,8 @@ type bar struct {
 	Words    string // say the same as the bar, but for its times
 	Event    int64  // that ended the wait, 0 for none
 	From, To time.Time
-	Open     bool // it goes on; To is the present then, or the time until which it will go on
+	Open     bool   // it goes on; To is the present then, or the time until which it will go on
+	SoFar    string // of a bar that goes on until then: how long it has gone on
 }
 
 // Text is shown when the pointer is on the bar, and read by screen readers.
@@ -41,6 +43,9 @@ func (b bar) Text() string {
 	}
 	if took := b.Took(); took != "" {
 		text += ", " + took
+	}
+	if b.SoFar != "" {
+		text += fmt.Sprintf(", %s so far, until %s", b.SoFar, b.To.UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
 	return text
 }
@@ -314,16 +319,32 @@ func (l *life) timeline(now time.Time) timeline {
 		t.Bars = append([]bar{l.bars[i]}, t.Bars[1:]...)
 		t.from = t.Bars[1].From
 	}
+	present := t.drawnUntil(now)
 	for i := range t.Bars {
 		b := &t.Bars[i]
-		if b.Open && b.To.Equal(now) {
-			b.To = t.drawnUntil(now)
+		if b.Open && b.To.After(now) {
+			b.SoFar = took(present.Sub(b.From).Seconds())
+			t.planned, t.to = true, later(t.to, present)
+			continue
+		} else if b.Open {
+			b.To = present
 		}
-		if b.To.After(t.to) {
-			t.to = b.To
-		}
+		t.to = later(t.to, b.To)
+	}
+	if t.planned { // a wait of hours would leave no room for what has happened
+		t.to = t.to.Add(t.length() / plannedShare)
 	}
 	return t
+}
+
+// plannedShare is the part of the past that is drawn after the present.
+const plannedShare = 20
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // drawnUntil is a time soon after now, so that a page which somebody follows is not drawn anew for each second.
@@ -353,10 +374,14 @@ var stands = map[string]string{
 }
 
 // standing is where a job stands, in one sentence.
-func standing(job admin.JobStatus) string {
+func standing(job admin.JobStatus, steps []admin.JobStep, now time.Time) string {
 	why := job.Why
-	if job.State == "asleep" {
+	switch i := slices.IndexFunc(steps, admin.JobStep.Waits); {
+	case job.State == "asleep":
 		why = strings.TrimPrefix(why, "sleeps: ")
+	case job.State == "waiting for an event" && i >= 0: // all who see the job read Why, so it has no key
+		waited := ", and has waited for " + inWords(now.Sub(steps[i].SavedAt))
+		why = strings.Replace(why, "waits for "+steps[i].EventType, "waits for "+steps[i].Awaited(), 1) + waited
 	}
 	beginning, ok := stands[job.State]
 	if !ok {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"strings"
@@ -15,7 +16,8 @@ const (
 	barLeft, barRight           = 262.0, 905.0
 	nameLength                  = 36 // characters that fit beside a bar
 	leastBar                    = 2.0
-	fewestSteps                 = 5.0 // of the axis
+	nowRoom                     = 50.0 // of the axis, for the word
+	fewestSteps                 = 5.0  // of the axis
 	timelineTop, timelineBottom = 4.0, 24.0
 )
 
@@ -51,13 +53,18 @@ func (t timeline) x(at time.Time) float64 {
 func (t timeline) drawAxis(b *strings.Builder) {
 	length := t.length().Seconds()
 	step := roundUpTime(length / fewestSteps)
+	now := barRight + nowRoom // of the line, if there is one
+	if t.planned {
+		now = t.x(t.now)
+		fmt.Fprintf(b, `<path class="now" d="M%s %sV%s"/><text x="%s" y="%s" text-anchor="middle">now</text>`, place(now), place(timelineTop), place(t.floor()+4), place(now), place(t.floor()+18))
+	}
 	for i := 0; float64(i)*step <= length; i++ {
 		x := barLeft + (barRight-barLeft)*float64(i)*step/length
+		if x > now-nowRoom {
+			break
+		}
 		fmt.Fprintf(b, `<path class="grid" d="M%s %sV%s"/><text x="%s" y="%s" text-anchor="middle">%s</text>`, place(x), place(timelineTop), place(t.floor()+4),
 			place(x), place(t.floor()+18), template.HTMLEscapeString(took(float64(i)*step)))
-	}
-	if t.to.Sub(t.now) > t.length()/20 { // the rest is planned
-		fmt.Fprintf(b, `<path class="now" d="M%s %sV%s"><title>now</title></path>`, place(t.x(t.now)), place(timelineTop), place(t.floor()))
 	}
 }
 
@@ -74,7 +81,7 @@ func (t timeline) drawBar(b *strings.Builder, y float64, bar bar) {
 	fmt.Fprintf(b, `<g class="%s"><title>%s</title><rect class="line" x="0" y="%s" width="%.0f" height="%s"/><text class="name" x="6" y="%s">%s</text>`,
 		class, template.HTMLEscapeString(inTitle(bar.Text(), someText)), place(y), timelineWidth, place(timelineLine), place(middle+4), template.HTMLEscapeString(beside(bar.Name, nameLength)))
 	fmt.Fprintf(b, `<rect class="bar" x="%s" y="%s" width="%s" height="%s"/>`, place(x), place(middle-height/2), place(width), place(height))
-	if took := bar.Took(); took != "" {
+	if took := cmp.Or(bar.Took(), bar.SoFar); took != "" {
 		fmt.Fprintf(b, `<text x="%s" y="%s" text-anchor="end">%s</text>`, place(timelineWidth-6), place(middle+4), template.HTMLEscapeString(took))
 	}
 	b.WriteString(`</g>`)

@@ -49,7 +49,7 @@ func TestTimelineTellsEachPart(t *testing.T) {
 		},
 		"a job for later": {
 			job:  admin.JobStatus{State: "later", RunAt: second(500)},
-			want: []string{"0-0 moment: enqueued", "0-500 rest: until it is due"},
+			want: []string{"0-0 moment: enqueued", "0-500 rest: until it is due, 101 s so far, until 2026-03-01 12:08:20 UTC"},
 		},
 		"a job that was cancelled before its time": {
 			job:  admin.JobStatus{State: "cancelled", RunAt: second(500), FinishedAt: second(7)},
@@ -80,7 +80,7 @@ func TestTimelineTellsEachPart(t *testing.T) {
 		"a retry": {
 			job:  admin.JobStatus{State: "retry"},
 			log:  []admin.JobEntry{picked(0, 1), {Action: "FAILED", Attempt: 1, ErrorMessage: " refused\nat dial", NextRetryAt: second(300), CreatedAt: second(9)}},
-			want: []string{"0-0 moment: enqueued", "0-9 run bad: attempt 1 on w: failed: refused, 9 s", "9-300 rest: until attempt 2 is due"},
+			want: []string{"0-0 moment: enqueued", "0-9 run bad: attempt 1 on w: failed: refused, 9 s", "9-300 rest: until attempt 2 is due, 91.9 s so far, until 2026-03-01 12:05:00 UTC"},
 		},
 		"a job that was put off, and woken by hand": {
 			job: admin.JobStatus{State: "ready"},
@@ -100,7 +100,7 @@ func TestTimelineTellsEachPart(t *testing.T) {
 			log: []admin.JobEntry{picked(0, 1), {Action: "SNOOZED", Attempt: 1, Reason: "sleeps: cool down", NextRetryAt: second(400), CreatedAt: second(6)}},
 			want: []string{
 				"0-0 moment: enqueued", "0-6 run: attempt 1 on w: sleeps: cool down, 6 s", "0-3 step: step charge of attempt 1, 3 s",
-				"4-4 rest: wait paid for payment.settled of o-17, ended by event 42", "4-6 step: step pack of attempt 1, 2 s", "6-400 rest: sleep cool down",
+				"4-4 rest: wait paid for payment.settled of o-17, ended by event 42", "4-6 step: step pack of attempt 1, 2 s", "6-400 rest: sleep cool down, 94.9 s so far, until 2026-03-01 12:06:40 UTC",
 			},
 		},
 		"waits": {
@@ -122,7 +122,7 @@ func TestTimelineTellsEachPart(t *testing.T) {
 				"0-0 moment: enqueued", "0-1 run: attempt 1 on w: waits for paid: first, 1 s", "1-90 rest: wait first for paid, which did not come in time, 89 s",
 				"90-92 queue: in the queue, 2 s", "92-93 run: attempt 2 on w: waits for paid: second, 1 s",
 				"93-96 rest: wait second for paid, ended by an event of a stream that the token may not read, 3 s",
-				"96-97 run: attempt 3 on w: waits for paid: third, 1 s", "97-900 rest: wait third for paid",
+				"96-97 run: attempt 3 on w: waits for paid: third, 1 s", "97-900 rest: wait third for paid, 3.93 s so far, until 2026-03-01 12:15:00 UTC",
 			},
 		},
 		"a wait that was broken off, and went on": {
@@ -190,6 +190,24 @@ func TestTimelineIsBounded(t *testing.T) {
 	}
 }
 
+// A wait of hours leaves the room to the past: the picture ends soon after the present.
+func TestTimelineEndsAfterThePresent(t *testing.T) {
+	t.Parallel()
+	job := admin.JobStatus{State: "asleep", CreatedAt: noon, RunAt: noon}
+	log := []admin.JobEntry{
+		{Action: "PICKED", Attempt: 1, Worker: "w", CreatedAt: noon},
+		{Action: "SNOOZED", Attempt: 1, Worker: "w", NextRetryAt: second(86400), CreatedAt: second(50)},
+	}
+	timeline := timelineOf(job, nil, history{log: log}, second(100))
+	if end := timeline.to.Sub(noon).Seconds(); end < 100 || end > 107 {
+		t.Errorf("the picture ends %v seconds after its beginning, at which 100 have gone by", end)
+	}
+	found := regexp.MustCompile(`class="bar" x="[^"]*" y="[^"]*" width="([^"]*)"`).FindAllStringSubmatch(string(timeline.SVG()), -1)
+	if width, err := strconv.ParseFloat(found[1][1], 64); err != nil || width < 250 {
+		t.Errorf("the attempt, half of the past, is %s wide", found[1][1])
+	}
+}
+
 // The picture escapes all texts, writes out invisible characters, and marks the present if something is planned.
 func TestTimelineDrawing(t *testing.T) {
 	t.Parallel()
@@ -201,8 +219,8 @@ func TestTimelineDrawing(t *testing.T) {
 	timeline := timelineOf(job, []admin.JobStep{{Name: "<i>" + strings.Repeat("long ", 50), Attempt: 1, SavedAt: second(1)}}, history{log: log}, second(3600))
 	svg := string(timeline.SVG())
 	for _, want := range []string{
-		`<title>attempt 1 on &lt;b&gt;\u202e&amp;&lt;/b&gt;: put off: &lt;script&gt;, 1 s</title>`, `class="rest open"><title>put off: &lt;script&gt;</title>`,
-		`<path class="now"`, `aria-label="4 bars in 2 h. The list below says the same in words."`, ">30 min</text>", "lon…</text>",
+		`<title>attempt 1 on &lt;b&gt;\u202e&amp;&lt;/b&gt;: put off: &lt;script&gt;, 1 s</title>`, `class="rest open"><title>put off: &lt;script&gt;, 60 min so far, until 2026-03-01 14:00:00 UTC</title>`,
+		`<path class="now"`, ">now</text>", `aria-label="4 bars in 63 min. The list below says the same in words."`, ">30 min</text>", "lon…</text>",
 	} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture has no %s:\n%s", want, svg)
@@ -229,8 +247,21 @@ func TestStanding(t *testing.T) {
 		{"failed", "after 1 failure, 3s ago: no such card.", "It failed for good after 1 failure, 3s ago: no such card."},
 		{"new", "x", "It is new: x."},
 	} {
-		if got := standing(admin.JobStatus{State: c.state, Why: c.why}); got != c.want {
+		if got := standing(admin.JobStatus{State: c.state, Why: c.why}, nil, noon); got != c.want {
 			t.Errorf("%s is said as %q, not %q", c.state, got, c.want)
 		}
+	}
+}
+
+// The page names the key of the event for which a job waits, and says for how long it has.
+func TestStandingOfAWait(t *testing.T) {
+	t.Parallel()
+	steps := []admin.JobStep{
+		{Name: "charged", SavedAt: noon},
+		{Name: "paid", SavedAt: second(10), WakesAt: second(9000), EventType: "payment.settled", EventKey: "o-17", Result: []byte("null")},
+	}
+	job := admin.JobStatus{State: "waiting for an event", Why: "waits for payment.settled, for up to 2h28m"}
+	if got, want := standing(job, steps, second(100)), "It waits for payment.settled of o-17, for up to 2h28m, and has waited for 1m30s."; got != want {
+		t.Errorf("it is said as %q, not %q", got, want)
 	}
 }

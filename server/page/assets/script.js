@@ -12,17 +12,23 @@ document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest",
 // when the answer began; until this script runs, the rest of the page has to arrive.
 const answered = performance.getEntriesByType("navigation")[0]?.responseStart;
 const ahead = Date.parse(document.documentElement.dataset.now) - (answered ? performance.timeOrigin + answered : Date.now());
-const inWords = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
 const inFull = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 const inTable = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
+// A period, as the sentences about jobs have it: posthorn.in_words of the database writes the same.
+function inWords(seconds) {
+  const part = (n, unit) => (n ? n + unit : "");
+  if (seconds >= 172800) return Math.round(seconds / 86400) + " days";
+  const minutes = Math.floor((seconds + 30) / 60);
+  if (seconds >= 3570) return part(Math.floor(minutes / 60), "h") + part(minutes % 60, "m");
+  if (seconds >= 60) return part(Math.floor(seconds / 60), "m") + part(seconds % 60, "s");
+  return seconds + "s";
+}
+
 function distance(milliseconds) {
-  const seconds = Math.round(milliseconds / 1000), size = Math.abs(seconds);
-  if (size < 1) return "now";
-  if (size < 120) return inWords.format(seconds, "second");
-  if (size < 7200) return inWords.format(Math.trunc(seconds / 60), "minute");
-  if (size < 172800) return inWords.format(Math.trunc(seconds / 3600), "hour");
-  return inWords.format(Math.trunc(seconds / 86400), "day");
+  const seconds = Math.round(milliseconds / 1000);
+  if (seconds === 0) return "now";
+  return seconds < 0 ? inWords(-seconds) + " ago" : "in " + inWords(seconds);
 }
 
 function setTimes() {

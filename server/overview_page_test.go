@@ -37,6 +37,24 @@ func (s *served) aBadNight(t testing.TB) {
 	}
 }
 
+// The overview counts each job in one state, and those that a limit holds back.
+func TestOverviewCountsEachJobOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for _, sql := range []string{
+		`select posthorn.set_job_limit('default', 'mail', 1)`,
+		`select posthorn.enqueue('default', 'mail', tags => '{mail}') from generate_series(1, 3)`,
+		`select posthorn.enqueue('default', 'order', tags => '{order}')`,
+		`select posthorn.claim_jobs('default', 'w', '{mail}')`,
+		`select posthorn.claim_jobs('default', 'w', '{order}')`,
+		`select posthorn.await_event(4, 'w', 'wait', 'paid', '9', '1 day')`,
+		`select posthorn.claim_jobs('default', 'w', '{mail}', 2)`,
+	} {
+		s.exec(t, sql)
+	}
+	s.visit(t).get("/").wantPage(t, 200, "0 ready", "2 held back by a limit", "1 waiting for an event", "1 running").wantNone(t, "for later")
+}
+
 // The overview counts jobs that wait for others and for events, and says which of them go on only if somebody acts.
 func TestOverviewShowsJobsThatWait(t *testing.T) {
 	t.Parallel()
@@ -52,7 +70,7 @@ func TestOverviewShowsJobsThatWait(t *testing.T) {
 	} {
 		s.exec(t, sql)
 	}
-	s.visit(t).get("/").wantPage(t, 200, "2 behind other jobs", "1 waiting for events", "2 jobs wait behind jobs that failed, or were cancelled or deleted; the first of these is job 1, which is FAILED",
+	s.visit(t).get("/").wantPage(t, 200, "2 behind other jobs", "1 waiting for an event", "2 jobs wait behind jobs that failed, or were cancelled or deleted; the first of these is job 1, which is FAILED",
 		"jobs show 1; retry that job, or cancel the jobs that wait for it")
 }
 

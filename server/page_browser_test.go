@@ -60,6 +60,10 @@ func everyPage(t *testing.T, chromium *browser, width int64) {
 	if len(paths) < 15 {
 		t.Fatalf("only %q were found", paths)
 	}
+	p.visit("/")
+	var rows float64
+	p.do(chromedp.Evaluate(`document.querySelector("header nav ul").offsetHeight / document.querySelector("header nav li").offsetHeight`, &rows))
+	equal(t, "rows of the navigation", rows, 1)
 	source := axe(t)
 	for i, path := range paths {
 		scheme := []string{"light", "dark"}[i%2]

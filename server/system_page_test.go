@@ -196,6 +196,11 @@ func TestTagPages(t *testing.T) {
 	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"0"}}).wantPage(t, 200, "Tag mail: 0 at once.")
 	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}}).wantPage(t, 200, "Tag mail: no limit.", "No tag is paused or limited.")
 
+	// The limit of a pattern is that of each tag, and starts that nothing limits are not counted.
+	s.exec(t, "select posthorn.set_job_limit('default', 'tenant:*', 2)")
+	b.get("/ui/default/job-limits").wantPage(t, 200, `<td data-label="Most running" class="n">2 each</td>`, `<td data-label="Started" class="n">–</td>`, "sums of all these tags")
+	s.exec(t, "select posthorn.set_job_limit('default', 'tenant:*')")
+
 	// The form has whole seconds, and would cut another period.
 	s.exec(t, "select posthorn.set_job_limit('default', 'sms', max_started => 10, period => '1.5 seconds')")
 	b.get("/ui/default/tag/limit?tag=sms").wantPage(t, 400, "the period of tag sms is no whole number of seconds", "posthorn jobs limit")

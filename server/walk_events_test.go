@@ -161,4 +161,11 @@ func walkSlowPage(p *person) {
 	p.Cleanup(func() { p.do(cdppage.RemoveScriptToEvaluateOnNewDocument(script)) }) // another test gets the tab
 	p.visit("/")
 	p.seesIn("all namespaces", "last event 5m")
+	var inPage, inSentences string
+	p.do(chromedp.Evaluate("[1, 59, 77, 535, 3569, 3570, 7020, 172799, 172800, 900000].map(inWords).join()", &inPage))
+	const inSQL = "select string_agg(posthorn.in_words(s * interval '1 second'), ',' order by s) from unnest(array[1, 59, 77, 535, 3569, 3570, 7020, 172799, 172800, 900000]) s"
+	if err := p.ph.Pool().QueryRow(p.Context(), inSQL).Scan(&inSentences); err != nil {
+		p.Fatal(err)
+	}
+	equal(p.T, "periods on the page and in sentences", inPage, inSentences)
 }

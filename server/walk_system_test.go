@@ -124,6 +124,7 @@ func walkBusy(p *person) {
 	p.exec(p.T, `select posthorn.claim('default', 'billing', 'api-1', lease_for => '1 day')`)
 	p.goTo("Busy")
 	p.seesIn("mailer-1", "send mail", "stalled", "mail")
+	p.sees("Lease ends")
 	p.clickIn("mailer-1", "job 1 send mail")
 	p.sees("Job 1 · send mail", "running")
 	p.goTo("Busy")

@@ -48,6 +48,6 @@ pattern.`,
 	return cmd
 }
 
-var jobLimitColumns = columns[admin.JobLimitStatus]{"tag|limit|running|started|held back|paused", func(l admin.JobLimitStatus) []any {
+var jobLimitColumns = columns[admin.JobLimitStatus]{"tag|limit|running|started|due|paused", func(l admin.JobLimitStatus) []any {
 	return []any{l.Tag, l.Limit(), l.Running, l.Started, l.HeldBack, l.PausedAt}
 }}

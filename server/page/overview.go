@@ -33,6 +33,7 @@ type overviewData struct {
 	Worst    []admin.WorstGroup
 	reasons
 	Summary admin.Summary
+	Jobs    []admin.JobCount
 }
 
 // isNew reports whether nothing was done in the namespace yet.
@@ -64,6 +65,7 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 			// must not wait for that.
 			return o, time.Now().Add(overviewKept), err
 		}
+		o.Jobs, err = r.Admin.JobCounts(ctx, mostCounted)
 		return o, keep(began, overviewKept), err
 	})
 	if err != nil {
@@ -140,7 +142,7 @@ func (p *Pages) showOverview(ctx context.Context, r *Request) (*View, error) {
 	page := overviewPage{
 		New:      o.isNew(),
 		Troubles: troublesOf(r, o), Checks: len(o.Findings), Examined: o.Examined,
-		Charts: chartsOf(span, rates, s.Now), JobCharts: jobs, Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s),
+		Charts: chartsOf(span, rates, s.Now), JobCharts: jobs, Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s, o.Jobs),
 	}
 	if page.New {
 		page.Commands = firstCommands(r)
@@ -159,24 +161,18 @@ func (p *Pages) jobChartsOf(ctx context.Context, r *Request, s span) ([]chart, e
 }
 
 // quietLines says one thing about everything else.
-func quietLines(s admin.Summary) []line {
+func quietLines(s admin.Summary, jobs []admin.JobCount) []line {
 	var lines []line
 	add := func(shown bool, name, path string, texts ...any) {
 		if shown {
 			lines = append(lines, line{name, path, texts})
 		}
 	}
-	jobs := []any{upTo(s.JobsReady, 10000) + " ready", upTo(s.JobsRunning, 10000) + " running", upTo(s.JobsWaiting, 10000) + " for later"}
-	if s.JobsBlocked > 0 {
-		jobs = append(jobs, upTo(s.JobsBlocked, 10000)+" behind other jobs")
-	}
-	if s.JobsAwaiting > 0 {
-		jobs = append(jobs, upTo(s.JobsAwaiting, 10000)+" waiting for events")
-	}
+	states := statesOfJobs(jobs)
 	if !s.JobsReadySince.IsZero() {
-		jobs = append(jobs, labelled{"oldest", s.JobsReadySince})
+		states = append(states, labelled{"oldest", s.JobsReadySince})
 	}
-	add(true, "Jobs", "jobs", jobs...)
+	add(true, "Jobs", "jobs", states...)
 	schedules := []any{count(s.Schedules)}
 	if s.NextSchedule != "" {
 		schedules = append(schedules, labelled{"next", quoted(s.NextSchedule)}, s.NextScheduleAt)
@@ -199,6 +195,23 @@ func quietLines(s admin.Summary) []line {
 	}
 	add(true, "Log", "events", log...)
 	return lines
+}
+
+// statesOfJobs says how many jobs are ready and running, and how many have any other state before their end, if there are some.
+func statesOfJobs(counts []admin.JobCount) (parts []any) {
+	for _, c := range counts {
+		switch c.State {
+		case "stalled", "failed", "cancelled":
+			continue
+		case "ready", "running":
+		default:
+			if c.Jobs == 0 {
+				continue
+			}
+		}
+		parts = append(parts, upTo(c.Jobs, mostCounted)+" "+c.State)
+	}
+	return parts
 }
 
 // labelled is a part of a line with a word before it.

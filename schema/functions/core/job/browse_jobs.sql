@@ -74,7 +74,6 @@ comment on function posthorn.browse_jobs(text, text, text[], bigint, int, text, 
 -- not the field that has it. A text beside the containment would be an argument more, and a second browse_jobs.
 create or replace function posthorn.payload_has(payload json, wanted jsonb)
 returns boolean language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select case when jsonb_typeof(wanted) in ('object', 'array') then posthorn.document_contains(payload, wanted)
     else strpos(lower(coalesce(posthorn.as_jsonb(payload)::text, payload::text)), lower(coalesce(wanted #>> '{}', 'null'))) > 0 end

@@ -62,7 +62,7 @@ func (s *search) visit(r *kgo.Record) bool {
 	if id < s.lowest {
 		s.earlier++
 		passed := s.known < s.lowest || s.highest >= s.known
-		return !(passed && s.earlier >= enoughEarlier) && s.left > 0
+		return (!passed || s.earlier < enoughEarlier) && s.left > 0
 	}
 	s.earlier = 0
 	if e := s.missing[found.ID]; e != nil {

@@ -110,15 +110,18 @@ func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 		case latest.hash != last:
 			last = latest.hash
 			err = stream.send("main", bytes.ReplaceAll(latest.html, []byte(p.stand), []byte(p.formToken(r.http))))
-			if err == nil && isOld(latest.began) {
-				err = stream.send("trouble", []byte(tooOld(latest.began)))
-				last = 0 // the next one takes this back
-			}
 		default:
 			err = stream.comment()
 		}
-		if err != nil || !p.wait(ctx, latest.next) {
+		if err != nil {
 			return
+		}
+		told, goOn := p.rest(ctx, stream, latest)
+		if !goOn {
+			return
+		}
+		if told {
+			last = 0 // the next rendering takes it back
 		}
 		// The token may have been revoked since, or a stream restricted.
 		caller, err := p.Door.Admit(r.http, r.Namespace, cookie(r.http, tokenCookie))
@@ -165,6 +168,19 @@ const mostAge = 15 * time.Second
 // isOld reports whether content is that old whose first query began at a time: of a slow database it may be so when it is
 // there at last. No time: it is that of an action.
 func isOld(began time.Time) bool { return !began.IsZero() && time.Since(began) > mostAge }
+
+// rest waits until the next rendering is due. A page that may become too old before that one is there says so: of a slow
+// database even the answer whether the browser may go on takes a while.
+func (p *Pages) rest(ctx context.Context, s *stream, latest rendering) (told, goOn bool) {
+	soon := latest.began.Add(mostAge - 2*livePatience)
+	if !latest.began.IsZero() && latest.next.After(soon) {
+		if !p.wait(ctx, soon) || s.send("trouble", []byte(tooOld(latest.began))) != nil {
+			return false, false
+		}
+		told = true
+	}
+	return told, p.wait(ctx, latest.next)
+}
 
 // wait waits until a time, and tells whether to go on then.
 func (p *Pages) wait(ctx context.Context, until time.Time) bool {

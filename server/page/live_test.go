@@ -1,6 +1,9 @@
 package page
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -44,5 +47,25 @@ func TestPageOfASlowDatabaseIsOldAtOnce(t *testing.T) {
 	}
 	if late := (&Request{}).shown(&View{Template: "jobs.html"}, "").Late; late != "" {
 		t.Errorf("the answer of an action says %q", late)
+	}
+}
+
+// A page that may become too old before the next rendering is there says so, and no other.
+func TestPageThatBecomesOldSaysSo(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		latest rendering
+		told   bool
+	}{
+		"of a slow database": {rendering{began: now.Add(-12 * time.Second), next: now}, true},
+		"of a quick one":     {rendering{began: now.Add(-8 * time.Second), next: now}, false},
+		"that failed":        {rendering{next: now}, false},
+	} {
+		answer := httptest.NewRecorder()
+		told, goOn := (&Pages{}).rest(t.Context(), &stream{w: answer, control: http.NewResponseController(answer)}, c.latest)
+		if said := strings.Contains(answer.Body.String(), "The database answers slowly: this page is 12 s old."); told != c.told || said != c.told || !goOn {
+			t.Errorf("a page %s: told %v, go on %v: %s", name, told, goOn, answer.Body.String())
+		}
 	}
 }

@@ -30,11 +30,11 @@ begin
   return step.w;
 end $$;
 
--- Writes where a group stands, and now and then removes where it stood long ago.
-create or replace function posthorn.keep_cursor(c posthorn.cursors)
+-- Writes where a group stands at a time, and now and then removes where it stood long ago.
+create or replace function posthorn.keep_cursor(c posthorn.cursors, at timestamptz default posthorn.now())
 returns void language plpgsql as $$
 begin
-  c.at := posthorn.now();
+  c.at := keep_cursor.at;
   insert into posthorn.cursors select c.*;
   if c.n % 1000 = 0 then
     delete from posthorn.cursors x where x.group_id = c.group_id and x.n between c.n - 2000 and c.n - 100;

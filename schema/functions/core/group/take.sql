@@ -237,7 +237,7 @@ begin
 
   if c.n > (now.c).n then
     c.n := (now.c).n + 1;
-    _ := posthorn.keep_cursor(c);
+    _ := posthorn.keep_cursor(c, at); -- the time of the looks
   end if;
   return taken;
 end $$;

@@ -11,10 +11,11 @@ import (
 
 // noOperations are commands that are no operations, and why.
 var noOperations = map[string]string{
-	"posthorn streams make-key": "it makes a file on this machine",
-	"posthorn archive verify":   "it reads object storage for long, and shows the progress",
-	"posthorn archive replay":   "it reads object storage for long, and shows the progress",
-	"posthorn archive restore":  "it reads object storage for long, and shows the progress",
+	"posthorn streams make-key":  "it makes a file on this machine",
+	"posthorn failovers compare": "it asks a database of which only the caller has the URL",
+	"posthorn archive verify":    "it reads object storage for long, and shows the progress",
+	"posthorn archive replay":    "it reads object storage for long, and shows the progress",
+	"posthorn archive restore":   "it reads object storage for long, and shows the progress",
 }
 
 // Each operation has its command, with its flags and texts, or a reason. Each command of a

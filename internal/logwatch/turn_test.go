@@ -125,10 +125,19 @@ func TestWatcherTellsItsFollowers(t *testing.T) {
 				w.awaitLooks()
 				w.publish()
 				await.Value(t, "news of an event", events)
-				if len(jobs) > 0 {
-					t.Error("the event is news of jobs")
-				}
 			}
+			// Transactions of other tests, that were open when the watchers began, are news of jobs once they end.
+			await.True(t, "an event that is no news of jobs", func() bool {
+				select {
+				case <-jobs:
+				default:
+				}
+				w.awaitLooks()
+				w.publish()
+				await.Value(t, "news of an event", events)
+				w.awaitLooks() // the follower wakes its own for both kinds, one after the other
+				return len(jobs) == 0
+			})
 			for range 3 {
 				w.awaitLooks()
 				w.enqueue()

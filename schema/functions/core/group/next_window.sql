@@ -30,11 +30,18 @@ begin
   return step.w;
 end $$;
 
--- Writes where a group stands at a time, and now and then removes where it stood long ago.
-create or replace function posthorn.keep_cursor(c posthorn.cursors, at timestamptz default posthorn.now())
+-- Writes where a group stands now.
+create or replace function posthorn.keep_cursor(c posthorn.cursors)
 returns void language plpgsql as $$
 begin
-  c.at := keep_cursor.at;
+  perform posthorn.write_cursor(c, posthorn.now());
+end $$;
+
+-- Writes where a group stands at a time, and now and then removes where it stood long ago.
+create or replace function posthorn.write_cursor(c posthorn.cursors, at timestamptz)
+returns void language plpgsql as $$
+begin
+  c.at := write_cursor.at;
   insert into posthorn.cursors select c.*;
   if c.n % 1000 = 0 then
     delete from posthorn.cursors x where x.group_id = c.group_id and x.n between c.n - 2000 and c.n - 100;

@@ -13,6 +13,7 @@ create or replace function posthorn.publish_to(
   deliver_at timestamptz default null
 ) returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
 as $$
 declare
   g posthorn.groups := posthorn.group_named(publish_to.namespace, publish_to.group_name);

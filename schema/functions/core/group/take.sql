@@ -64,7 +64,7 @@ begin
     select x.* into c from posthorn.cursors x where x.group_id = take.group_id order by x.n desc limit 1;
     at := posthorn.now();
     if c.target is not null and c.blind > 0 and c.pos >= c.base_seq and c.pos + take.max_events < c.target_end
-      and posthorn.has_looked(c, at) and (c.n + 1) % 1000 > 0 -- else keep_cursor removes old ones
+      and posthorn.has_looked(c, at) and (c.n + 1) % 1000 > 0 -- else write_cursor removes old ones
     then
       select g.namespace_id into home
       from posthorn.groups g
@@ -237,7 +237,7 @@ begin
 
   if c.n > (now.c).n then
     c.n := (now.c).n + 1;
-    _ := posthorn.keep_cursor(c, at); -- the time of the looks
+    _ := posthorn.write_cursor(c, at); -- the time of the looks
   end if;
   return taken;
 end $$;

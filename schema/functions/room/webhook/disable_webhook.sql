@@ -4,6 +4,7 @@
 create or replace function posthorn.disable_webhook(namespace text, name text, reason text default null)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
 as $$
 declare
   w posthorn.webhooks := posthorn.locked_webhook(disable_webhook.namespace, disable_webhook.name);

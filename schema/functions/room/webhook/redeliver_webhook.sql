@@ -1,6 +1,7 @@
 create or replace function posthorn.test_webhook(namespace text, name text)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
 as $$
 declare
   w posthorn.webhooks := posthorn.enabled_webhook(test_webhook.namespace, test_webhook.name);

@@ -88,6 +88,7 @@ func TestConditionThatFailsForAHundredEventsStops(t *testing.T) {
 		t.Run(fmt.Sprint(batch), func(t *testing.T) {
 			t.Parallel()
 			s := database(t)
+			s.exec("update posthorn.config set value = '5 minutes' where key = 'condition_time_limit'") // a busy machine takes seconds
 			s.subscribeSQL("number", number, "{}")
 			s.subscribe("all", "{}")
 			publish := func(n string, count int) {

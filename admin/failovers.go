@@ -77,7 +77,7 @@ type Importer struct {
 	Place     string // a name for the database, for people
 }
 
-// ImportComparison is what a comparison with a database that imports the log has found.
+// ImportComparison is the result of a comparison with a database that imports the log.
 type ImportComparison struct {
 	Compared int64 `json:"compared"` // events of the life of the log that the failover has ended, and that were imported
 	Lost     int64 `json:"lost"`     // events of these that the log has not

@@ -12,7 +12,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// jobs counts what charts show.
+// jobs is a row of a chart: jobs by their ends.
 type jobs struct{ enqueued, completed, failed float64 }
 
 func jobTotals(t *testing.T, a *admin.Admin, tag string) (sum jobs) {

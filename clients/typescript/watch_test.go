@@ -12,7 +12,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// The client that watches for all notifies those that follow of what plain SQL writes, each kind by
+// The client that watches for all notifies those that follow of events and jobs by plain SQL, each kind by
 // itself, also while its own handlers are busy.
 func TestClientTellsItsFollowers(t *testing.T) {
 	t.Parallel()

@@ -75,20 +75,28 @@ func TestFailoverLosesEvents(t *testing.T) {
 	}
 }
 
-func eventsAreLost(t *testing.T, kind string) {
+// startBehindProxy starts a server, and a proxy that can be led to the one that takes over. through is the address of the
+// database behind the proxy.
+func startBehindProxy(t *testing.T) (own *ownDatabase, proxy *testpg.Proxy, through string) {
+	t.Helper()
 	server := startServer(t)
 	server.migrate(t)
-	own := server.database(t)
-	s := own.session()
-	s.exec("select posthorn.tend()")
-	proxy := testpg.NewProxy(t, own.url())
-	through, err := url.Parse(own.url())
+	own = server.database(t)
+	own.session().exec("select posthorn.tend()")
+	proxy = testpg.NewProxy(t, own.url())
+	address, err := url.Parse(own.url())
 	if err != nil {
 		t.Fatal(err)
 	}
-	through.Host = proxy.Address()
+	address.Host = proxy.Address()
+	return own, proxy, address.String()
+}
+
+func eventsAreLost(t *testing.T, kind string) {
+	own, proxy, through := startBehindProxy(t)
+	s := own.session()
 	b := openBroker(t, kind)
-	client := testworld.OpenClient(t, posthorn.Config{DatabaseURL: through.String()})
+	client := testworld.OpenClient(t, posthorn.Config{DatabaseURL: through})
 	client.Relay("out", posthorn.RelayConfig{}, b.sink)
 	testworld.Run(t, client)
 	s.publishMany(30)

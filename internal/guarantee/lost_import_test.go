@@ -2,14 +2,12 @@ package guarantee
 
 import (
 	"io"
-	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/await"
-	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testredis"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -27,21 +25,12 @@ func TestLostEventsAreFoundInAnImport(t *testing.T) {
 }
 
 func importHasLostEvents(t *testing.T, imported bool) {
-	server := startServer(t)
-	server.migrate(t)
-	own := server.database(t)
+	own, proxy, through := startBehindProxy(t)
 	s := own.session()
-	s.exec("select posthorn.tend()")
-	proxy := testpg.NewProxy(t, own.url())
-	through, err := url.Parse(own.url())
-	if err != nil {
-		t.Fatal(err)
-	}
-	through.Host = proxy.Address()
 	b := testredis.NewDatabase(t)
 	sink, err := redis.Open(t.Context(), b.URL(), redis.Config{})
 	closeLater(t, sink, err)
-	client := testworld.OpenClient(t, posthorn.Config{DatabaseURL: through.String()})
+	client := testworld.OpenClient(t, posthorn.Config{DatabaseURL: through})
 	client.Relay("out", posthorn.RelayConfig{Imported: imported}, sink)
 	testworld.Run(t, client)
 

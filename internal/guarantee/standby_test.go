@@ -98,6 +98,31 @@ func TestCancelledWaitIsUnconfirmed(t *testing.T) {
 	}
 }
 
+// A commit whose connection is terminated during the wait is seen, although no standby has it, and its program has an
+// error. So an operator must not terminate such a connection.
+func TestTerminatedWaitIsSeen(t *testing.T) {
+	t.Parallel()
+	primary, w, _ := openOnPrimary(t)
+	publisher, err := pgx.Connect(t.Context(), primary.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer publisher.Close(context.Background())
+	primary.SetSynchronous(t, "missing")
+	result := make(chan error, 1)
+	go func() {
+		_, err := publisher.Exec(t.Context(), "select posthorn.publish('default', 'order.placed')")
+		result <- err
+	}()
+	primary.AwaitWait(t)
+	testworld.Equal(t, "events that are seen during the wait", testworld.Ask[int](w, "select count(*) from posthorn.events"), 0)
+	w.Exec("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
+	if err := await.Value(t, "the publisher has an answer", result); err == nil {
+		t.Error("the publisher has no error")
+	}
+	testworld.Equal(t, "events that are seen after it", testworld.Ask[int](w, "select count(*) from posthorn.events"), 1)
+}
+
 // A handler's transaction whose wait is cancelled is committed: the handler is not called for
 // the event again, and the log says that a failover may lose the transaction.
 func TestCancelledWaitOfAHandler(t *testing.T) {

@@ -106,7 +106,7 @@ func (w *watched) awaitLooks() {
 	}
 }
 
-// The watcher that has the turn notifies the others of what plain SQL writes, each kind by itself;
+// The watcher that has the turn notifies the others of events and jobs by plain SQL, each kind by itself;
 // also while its own subscribers have news that they have not read.
 func TestWatcherTellsItsFollowers(t *testing.T) {
 	t.Parallel()

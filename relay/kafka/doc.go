@@ -50,7 +50,7 @@
 //
 // Visible: a write is acknowledged when consumers of committed records can read it. If the
 // only replica of a partition crashes just after a commit, Kafka 4.4 may forget to mark
-// the records there, and hides what follows. The sink ends such a transaction and writes
+// the records there, and hides the records behind them. The sink ends such a transaction and writes
 // its events again, if the user may Alter the cluster; otherwise the stream is stuck, and
 // its error names the command for the operator.
 //

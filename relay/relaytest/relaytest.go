@@ -293,7 +293,7 @@ func testAhead(t *testing.T, b Broker) {
 	wantIDs(t, b, "orders", append(upTo(1, 10), 1001, 1002))
 }
 
-// The relay's position is that of the backup. The broker has what was written since.
+// The relay's position is that of the backup. The broker has the events that were written since.
 func testBehind(t *testing.T, b Broker) {
 	write(t, open(t, b), Batch(Events("orders", 1, 30)...))
 	s := open(t, b)

@@ -192,7 +192,7 @@ func (c chart) Last() string {
 	return c.unit.text(c.Now)
 }
 
-// Aside is what stands beside the present number.
+// Aside is a text beside the present number.
 func (c chart) Aside() string {
 	if c.line == nil {
 		return "at most " + c.Most()

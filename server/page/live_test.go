@@ -33,7 +33,7 @@ func TestLivePagesRestInProportionToTheirCost(t *testing.T) {
 	}
 }
 
-// A page whose queries took long says so when it is there: what the first of them has found is old.
+// A page whose queries took long says so when it is there: the answer of the first of them is old.
 func TestPageOfASlowDatabaseIsOldAtOnce(t *testing.T) {
 	t.Parallel()
 	page := func(took time.Duration) string {

@@ -255,7 +255,7 @@ func (l *life) attempt(b bar) {
 	e := l.running
 	b.Name = fmt.Sprintf("attempt %d on %s", e.Attempt, e.Worker)
 	b.Words = b.Name + b.Words
-	if b.Kind != "run" { // for those who do not see its colour
+	if b.Kind != "run" { // in words, too: not everybody sees its colour
 		b.Name = fmt.Sprintf("attempt %d failed on %s", e.Attempt, e.Worker)
 	}
 	b.From = e.CreatedAt
@@ -331,7 +331,7 @@ func (l *life) timeline(now time.Time) timeline {
 		}
 		t.to = later(t.to, b.To)
 	}
-	if t.planned { // a wait of hours would leave no room for what has happened
+	if t.planned { // a wait of hours would leave no room for the past
 		t.to = t.to.Add(t.length() / plannedShare)
 	}
 	return t

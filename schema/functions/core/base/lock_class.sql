@@ -15,7 +15,7 @@ return case thing
   when 'move' then 1886350449          -- 0: the numbers move on
   when 'slot' then 1886350450          -- by hashtext of the group and the slot
   when 'fair turns' then 1886350451    -- by the namespace
-  when 'watch' then 1886350452         -- 0: the turn; 1: those who rely on it. Sessions hold these, see watch_in_turn
+  when 'watch' then 1886350452         -- 0: the turn; 1: the sessions that rely on it hold it together, see watch_in_turn
 end;
 
 -- Waits until this transaction alone may move the group's cursor. Claims of a group run one after another under this

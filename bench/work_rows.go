@@ -8,8 +8,9 @@ import (
 
 // workRows are the rows of systems whose worker processes share work.
 func workRows() (all []row) {
-	all = append(all, throughputRows("none", "jobs that do nothing", 1, graphileSystem, riverSystem, pgbossSystem)...)
-	all = append(all, throughputRows("none", "jobs that do nothing", 2, graphileSystem, riverSystem, pgbossSystem)...)
+	for _, processes := range []int{1, 2, 4, 8} {
+		all = append(all, throughputRows("none", "jobs that do nothing", processes, graphileSystem, riverSystem, pgbossSystem)...)
+	}
 	all = append(all, crowdRows()...)
 	all = append(all, nodeRows()...)
 	all = append(all, throughputRows("sleep", "jobs of 1 ms", 1, graphileSystem, riverSystem, pgbossSystem)...)
@@ -23,10 +24,7 @@ func workRows() (all []row) {
 
 // inProcesses says how many worker processes a row has.
 func inProcesses(n int) string {
-	if n == 1 {
-		return "one process"
-	}
-	return "two processes"
+	return map[int]string{1: "one process", 2: "two processes", 4: "four processes", 8: "eight processes"}[n]
 }
 
 // throughputRows are rows of a task, one beside each of the peers, and one of events

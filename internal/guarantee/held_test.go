@@ -354,6 +354,7 @@ func TestRareCallsPassOverDeadRows(t *testing.T) {
 			s.exec(user.work, done)
 			s.exec("delete from posthorn.leases")
 			s.exec("delete from posthorn.retries")
+			s.exec("analyze posthorn.retries; analyze posthorn.leases; analyze posthorn.ready_jobs") // all rows are dead
 			for i := range calls {
 				s.turnClock(time.Duration(i) * time.Minute)
 				s.exec("update posthorn.job_hints set until = clock_timestamp(), dead = 2147483647")
@@ -362,10 +363,10 @@ func TestRareCallsPassOverDeadRows(t *testing.T) {
 				s.exec("begin")
 				before := value[int64](s, totalRead)
 				s.exec(user.call)
-				read := value[int64](s, totalRead) - before
+				read, of := value[int64](s, totalRead)-before, value[string](s, mostRead)
 				s.exec("commit")
 				if i > 1 && read > most { // the first calls move the place: not beyond a moment before now, or the clock of turns
-					t.Errorf("%d rows and entries are read, and at most %d are expected", read, most)
+					t.Errorf("%d rows and entries are read (%s), and at most %d are expected", read, of, most)
 				}
 			}
 		})

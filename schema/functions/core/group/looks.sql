@@ -62,11 +62,12 @@ begin
     c := posthorn.newest_cursor(g);
     continue when c.dead is null;
     entries := posthorn.entries_of_looks();
-    found_some := exists (
-        select from posthorn.leases l where l.group_id = g and l.until < least(c.leases_from, at))
-      or exists (
-        select from posthorn.retries r
-        where r.group_id = g and r.lease_id is null and r.slot is null and r.due_at < least(c.retries_from, at))
+    found_some := -- by the time that comes first, not by exists, see look_for_due
+      (select l.until from posthorn.leases l where l.group_id = g and l.until < least(c.leases_from, at)
+        order by l.until limit 1) is not null
+      or (select r.due_at from posthorn.retries r
+        where r.group_id = g and r.lease_id is null and r.slot is null and r.due_at < least(c.retries_from, at)
+        order by r.due_at limit 1) is not null
       or exists (select from posthorn.leases l where l.group_id = g and l.until is null and l.attempt = 0 and l.id < c.waiting_from);
     entries := posthorn.entries_of_looks() - entries;
     if (found_some or entries < 300) and pg_try_advisory_xact_lock(posthorn.lock_class('group'), g) then

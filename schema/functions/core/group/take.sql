@@ -68,10 +68,11 @@ begin
     then
       select g.namespace_id into home
       from posthorn.groups g
-      where g.id = c.group_id and g.ordering = 'none' and not g.paused and not exists (
-        select from posthorn.retries r
+      where g.id = c.group_id and g.ordering = 'none' and not g.paused and (
+        select r.due_at from posthorn.retries r
         where r.group_id = c.group_id and r.lease_id is null and r.slot is null
-          and r.due_at between coalesce(c.retries_from, '-infinity') and at);
+          and r.due_at between coalesce(c.retries_from, '-infinity') and at
+        order by r.due_at limit 1) is null; -- not by exists, see look_for_due
       if found then
         if take.settle_lease is not null then
           delete from posthorn.leases l
@@ -253,17 +254,21 @@ declare
   entries bigint := posthorn.entries_of_looks();
   first_until timestamptz;
 begin
-  select min(l.until) into first_until
+  -- By order by, not by min or exists: when a table was analysed while all its rows were dead, its indexes look alike to
+  -- the planner, and only the one by time needs no sort.
+  select l.until into first_until
   from posthorn.leases l
-  where l.group_id = g.id and l.until between case when back then '-infinity' else posthorn.leases_from(c, at) end and at;
+  where l.group_id = g.id and l.until between case when back then '-infinity' else posthorn.leases_from(c, at) end and at
+  order by l.until limit 1;
   if first_until is not null then
     taken := posthorn.claim_expired(g, node, max_events, at, until, token, first_until);
   end if;
   c.n := c.n + 1;
-  select min(r.due_at) into due_from -- once more: claim_expired may have split a lease into retries
+  select r.due_at into due_from -- once more: claim_expired may have split a lease into retries
   from posthorn.retries r
   where r.group_id = g.id and r.lease_id is null and r.slot is null
-    and r.due_at between case when back then '-infinity' else least(posthorn.retries_from(c, at), first_until) end and at;
+    and r.due_at between case when back then '-infinity' else least(posthorn.retries_from(c, at), first_until) end and at
+  order by r.due_at limit 1;
   c.leases_from := least(first_until, at - interval '1 second');
   c.retries_from := least(due_from, at - interval '1 second');
   if g.ordering in ('key', 'total') then
@@ -367,9 +372,11 @@ begin
     return true;
   end if;
   entries := posthorn.entries_of_looks();
-  if exists (select from posthorn.retries r
-      where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at between posthorn.retries_from(c, at) and at)
-    or exists (select from posthorn.leases l where l.group_id = g.id and l.until between posthorn.leases_from(c, at) and at)
+  if (select r.due_at from posthorn.retries r
+      where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at between posthorn.retries_from(c, at) and at
+      order by r.due_at limit 1) is not null -- not by exists, see look_for_due
+    or (select l.until from posthorn.leases l where l.group_id = g.id and l.until between posthorn.leases_from(c, at) and at
+      order by l.until limit 1) is not null
     or g.ordering <> 'none' and (posthorn.has_waiting(g, c, 0) or posthorn.has_blocked_slots(g.id))
     or posthorn.has_looked(c, at) is not true and posthorn.entries_of_looks() > entries + 600 -- a claim remembers where to look
   then

@@ -43,6 +43,10 @@ func TestInABrowser(t *testing.T) {
 				t.Parallel()
 				everyPage(t, chromium, screen.width)
 			})
+			t.Run("several databases", func(t *testing.T) {
+				t.Parallel()
+				databasesInABrowser(t, chromium, screen.width)
+			})
 			for i, walk := range slices.Sorted(maps.Keys(walks)) {
 				if i%2 != parity && !testsize.All() { // make test takes each walk on one of the screens
 					continue

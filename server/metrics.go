@@ -88,25 +88,41 @@ func (s *Server) serveMetrics() {
 		scope:       scopeRead,
 		response:    map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}, func(w http.ResponseWriter, r *http.Request, c caller) error {
-		if c.namespace != s.client.Namespace() {
-			return newProblem(http.StatusForbidden, "this server has no metrics of namespace "+c.namespace, "Use a token of the namespace that the server was started for.")
-		}
-		a := s.admin(c)
-		ctx, cancel := context.WithTimeout(r.Context(), metrics.Timeout) // for all queries together
-		defer cancel()
-		stats, err := s.statsOf(ctx, a)
+		families, err := s.families(r.Context(), c)
 		if err != nil {
-			s.log.Warn("cannot collect the counters of handlers", "error", err)
+			return err
 		}
-		source := metrics.Source{
-			Namespace: c.namespace, Groups: a.Groups, Imports: a.Imports, Jobs: a.JobCounts, Failovers: a.Failovers, Webhooks: a.Webhooks, Stats: func() []posthorn.GroupStats { return stats },
-			Timeout: metrics.Timeout, Logger: s.log,
-		}
-		text := metrics.Text(slices.Concat(source.Collect(ctx), s.traffic.families(), s.gauges()))
-		w.Header().Set("Content-Type", metrics.ContentType)
-		_, _ = w.Write(text) // an error means that the client disconnected
+		writeMetrics(w, families)
 		return nil
 	})
+}
+
+func writeMetrics(w http.ResponseWriter, families []metrics.Family) {
+	w.Header().Set("Content-Type", metrics.ContentType)
+	_, _ = w.Write(metrics.Text(families)) // an error means that the client disconnected
+}
+
+// families returns all metrics, as a caller may see them.
+func (s *Server) families(ctx context.Context, c caller) ([]metrics.Family, error) {
+	if c.namespace != s.client.Namespace() {
+		return nil, newProblem(http.StatusForbidden, "this server has no metrics of namespace "+c.namespace, "Use a token of the namespace that the server was started for.")
+	}
+	a := s.admin(c)
+	ctx, cancel := context.WithTimeout(ctx, metrics.Timeout) // for all queries together
+	defer cancel()
+	stats, err := s.statsOf(ctx, a)
+	if err != nil {
+		s.log.Warn("cannot collect the counters of handlers", "error", err)
+	}
+	source := metrics.Source{
+		Namespace: c.namespace, Groups: a.Groups, Imports: a.Imports, Jobs: a.JobCounts, Failovers: a.Failovers, Webhooks: a.Webhooks, Stats: func() []posthorn.GroupStats { return stats },
+		Timeout: metrics.Timeout, Logger: s.log,
+	}
+	families := slices.Concat(source.Collect(ctx), s.traffic.families(), s.gauges())
+	for i := range families {
+		families[i].Database = s.options.mount.Name
+	}
+	return families, nil
 }
 
 // statsOf returns the counters of this process, of groups and handlers that exist for the

@@ -12,7 +12,7 @@ import (
 
 // apiConfig leaves out huma's own documentation pages, which load scripts from other
 // hosts.
-func apiConfig(version string) huma.Config {
+func apiConfig(version, base string) huma.Config {
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -21,7 +21,7 @@ func apiConfig(version string) huma.Config {
 				Description: "Events, groups, jobs and schedules over HTTP.",
 				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 			},
-			Servers: []*huma.Server{{URL: "/", Description: "The server that this document was loaded from"}},
+			Servers: []*huma.Server{{URL: base, Description: "The server that this document was loaded from"}},
 			Tags:    documentTags,
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),

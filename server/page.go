@@ -15,6 +15,7 @@ import (
 func (s *Server) servePage() {
 	s.pages = pages.New(pages.Config{
 		Door: door{s}, API: s, Drained: s.drained, Logger: s.log, Timeout: s.options.Timeout, Now: func() time.Time { return s.now() },
+		Mount: s.options.mount,
 	})
 	s.mux.Handle("/{$}", s.pages)
 	s.mux.Handle(pages.Root, s.pages)

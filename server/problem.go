@@ -160,6 +160,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p := problemOf(r.Context(), err)
 	s.recordProblem(r.Context(), p)
+	p.write(w)
+}
+
+func (p *problem) write(w http.ResponseWriter) {
 	for name, value := range p.headers() {
 		w.Header()[name] = value
 	}

@@ -20,14 +20,21 @@ const (
 // all requests are answered and the actions on many things have ended, see [Server.Wait]. With a TLS configuration it serves HTTPS and
 // HTTP/2, otherwise plain HTTP. It closes the listener.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.Config) error {
-	web := &http.Server{
-		Handler: s, TLSConfig: config,
-		ReadHeaderTimeout: s.headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // errors of connections, which clients cause
-	}
+	return serveUntil(ctx, listener, &http.Server{Handler: s, TLSConfig: config, ReadHeaderTimeout: s.headerTimeout}, s, s.log)
+}
+
+// drainer ends the requests that wait, and waits for the work that goes on without a request.
+type drainer interface {
+	Drain()
+	Wait(ctx context.Context)
+}
+
+func serveUntil(ctx context.Context, listener net.Listener, web *http.Server, s drainer, log *slog.Logger) error {
+	web.IdleTimeout, web.MaxHeaderBytes = idleTimeout, 64<<10
+	web.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug) // errors of connections, which clients cause
 	ended := make(chan error, 1)
 	go func() {
-		if config != nil {
+		if web.TLSConfig != nil {
 			ended <- web.ServeTLS(listener, "", "")
 		} else {
 			ended <- web.Serve(listener)
@@ -45,7 +52,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.C
 	defer cancel()
 	err := web.Shutdown(draining)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("requests did not end in time")
+		log.Warn("requests did not end in time")
 		err = web.Close()
 	}
 	s.Wait(ctx)

@@ -55,6 +55,8 @@ type Options struct {
 	Local bool
 	// Version is shown in the OpenAPI document. Default: dev.
 	Version string
+
+	mount pages.Mount // of several databases, the one of the server
 }
 
 func (o Options) withDefaults() Options {
@@ -124,7 +126,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	}
 	s.openStreams = newOpenStreams(client, log)
 	s.traffic.routes = map[string]*routeTraffic{}
-	s.api = humago.New(s.mux, apiConfig(options.Version))
+	s.api = humago.New(s.mux, apiConfig(options.Version, cmp.Or(options.mount.Base(), "/")))
 	s.api.UseMiddleware(wrapContext)
 	s.routes()
 	handler := s.checkRequests(continueTraces(http.HandlerFunc(s.route)))

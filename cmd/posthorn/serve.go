@@ -23,6 +23,10 @@ As soon as there is a token (see posthorn tokens), every request needs one. Befo
 that, programs on this machine may do everything, and other machines have no
 access: serve refuses an address that is not loopback, unless --insecure is given.
 
+With --database it serves several databases: each below /d/NAME, with tokens of its
+own, and the first one also at the root. The page at / shows all of them, and what
+fails first. A database that is away is tried again, and takes nothing else with it.
+
 ` + keeperHelp + `
 
 On the first signal it finishes running requests and answers those that wait; a
@@ -31,7 +35,8 @@ second signal ends it at once.`
 const serveExample = `  posthorn serve
   posthorn serve --listen :8443 --tls-cert server.pem --tls-key server.key
   posthorn serve --seal-key file:///etc/posthorn/seal.key
-  posthorn serve --cors-origin https://app.example.com`
+  posthorn serve --cors-origin https://app.example.com
+  posthorn serve --database orders=postgres://db1.example/shop --database billing=postgres://db2.example/billing`
 
 const defaultListen = "127.0.0.1:8080"
 
@@ -62,7 +67,11 @@ func newServe(a *app) *cobra.Command {
 	cmd := about{"serve", "Serve the HTTP API", serveLong, serveExample}.command()
 	var f httpFlags
 	f.add(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return ignoreInterrupt(cmd.Context(), a.serve(cmd, f)) }
+	var several databasesFlag
+	several.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return ignoreInterrupt(cmd.Context(), a.serve(cmd, f, several))
+	}
 	return cmd
 }
 
@@ -75,13 +84,20 @@ func ignoreInterrupt(ctx context.Context, err error) error {
 	return err
 }
 
-func (a *app) serve(cmd *cobra.Command, f httpFlags) error {
+func (a *app) serve(cmd *cobra.Command, f httpFlags, several databasesFlag) error {
 	ctx := cmd.Context()
+	databases, err := a.databases(several)
+	if err != nil {
+		return err
+	}
 	web, err := f.open(ctx, a.log)
 	if err != nil {
 		return err
 	}
 	defer web.close()
+	if len(databases) > 0 {
+		return a.serveDatabases(cmd, web, databases)
+	}
 	if err := web.openKeepers(ctx); err != nil {
 		return err
 	}
@@ -170,12 +186,20 @@ func (w *web) run(ctx context.Context, ph *posthorn.Client) error {
 }
 
 func (w *web) serve(ctx context.Context, ph *posthorn.Client) error {
-	var config *tls.Config
-	if w.certificate != nil {
-		config = w.certificate.config()
-	}
-	return server.New(ph, server.Options{
+	return server.New(ph, w.options()).Serve(ctx, w.listener, w.tls())
+}
+
+func (w *web) options() server.Options {
+	return server.Options{
 		MaxBodyBytes: w.flags.maxBody, CORSOrigins: w.flags.corsOrigins, Version: currentVersion().Version,
 		Tokens: w.access == accessTokens, Local: w.access == accessLocal && !w.flags.insecure,
-	}).Serve(ctx, w.listener, config)
+	}
+}
+
+// tls is nil without a certificate.
+func (w *web) tls() *tls.Config {
+	if w.certificate == nil {
+		return nil
+	}
+	return w.certificate.config()
 }

@@ -22,13 +22,14 @@ const (
 type Metric struct {
 	Name, Help string
 	Kind       Kind
-	Labels     []string // in alphabetical order, without "namespace"
+	Labels     []string // in alphabetical order, without "database" and "namespace"
 }
 
 // Family is a metric with its samples.
 type Family struct {
 	Metric
 	Namespace string // an additional label of all samples, unless empty
+	Database  string // likewise
 	Samples   []Sample
 }
 

@@ -73,6 +73,13 @@ func (s Source) webhooks(ctx context.Context) []admin.Webhook {
 	return webhooks
 }
 
+// Away returns the metrics of a database that cannot be reached.
+func Away(database, namespace string) []Family {
+	reachable := Family{Metric: up, Database: database, Namespace: namespace}
+	reachable.Add(Sample{Value: 0})
+	return []Family{reachable}
+}
+
 // Metrics returns the definitions of all metrics that Collect returns.
 func Metrics() []Metric {
 	var all []Metric

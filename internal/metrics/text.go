@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -12,21 +13,28 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Text formats families in the text format of Prometheus. Families are sorted by
 // name, and samples by labels. A family without samples is left out. So is a second
-// sample with the same labels, since Prometheus would reject the scrape.
+// sample with the same labels, since Prometheus would reject the scrape. Families of several
+// databases have one heading.
 func Text(families []Family) []byte {
 	var b []byte
-	families = slices.SortedFunc(slices.Values(families), func(x, y Family) int { return strings.Compare(x.Name, y.Name) })
-	for _, f := range families {
-		if len(f.Samples) == 0 {
-			continue
+	families = slices.DeleteFunc(slices.Clone(families), func(f Family) bool { return len(f.Samples) == 0 })
+	slices.SortStableFunc(families, func(x, y Family) int {
+		return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Database, y.Database))
+	})
+	for i, f := range families {
+		if i == 0 || families[i-1].Name != f.Name {
+			b = f.appendHeading(b)
 		}
-		b = append(b, "# HELP "+f.Name+" "+escapeHelp.Replace(f.Help)+"\n# TYPE "+f.Name+" "+string(f.Kind)+"\n"...)
 		samples := slices.SortedStableFunc(slices.Values(f.Samples), compareLabels)
 		for _, s := range slices.CompactFunc(samples, func(x, y Sample) bool { return compareLabels(x, y) == 0 }) {
 			b = f.append(b, s)
 		}
 	}
 	return b
+}
+
+func (f Family) appendHeading(b []byte) []byte {
+	return append(b, "# HELP "+f.Name+" "+escapeHelp.Replace(f.Help)+"\n# TYPE "+f.Name+" "+string(f.Kind)+"\n"...)
 }
 
 func compareLabels(x, y Sample) int { return slices.Compare(x.Labels, y.Labels) }
@@ -49,8 +57,10 @@ func (f Family) labels(s Sample) []string {
 	for i, name := range f.Labels {
 		pairs = append(pairs, name+`="`+escapeLabel.Replace(s.Labels[i])+`"`)
 	}
-	if f.Namespace != "" {
-		pairs = append(pairs, `namespace="`+escapeLabel.Replace(f.Namespace)+`"`)
+	for name, value := range map[string]string{"database": f.Database, "namespace": f.Namespace} {
+		if value != "" {
+			pairs = append(pairs, name+`="`+escapeLabel.Replace(value)+`"`)
+		}
 	}
 	slices.Sort(pairs) // by name
 	return pairs

@@ -33,7 +33,7 @@ func (r *Request) Call(ctx context.Context, method, path string, body, into any)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	if secret := cookie(r.http, tokenCookie); secret != "" {
+	if secret := r.pages.cookieOf(r.http, tokenCookie); secret != "" {
 		request.Header.Set("Authorization", "Bearer "+secret)
 	}
 	answer := &apiAnswer{header: http.Header{}}

@@ -39,6 +39,18 @@ var assetHashes = func() map[string]string {
 // assetLink is the address of an asset.
 func assetLink(name string) string { return Root + own + "/" + assetHashes[name] + "/" + name }
 
+// OwnsAsset tells whether a path is that of an asset, which belong to no database.
+func OwnsAsset(path string) bool {
+	name, ok := strings.CutPrefix(path, Root+own+"/")
+	_, name, isIn := strings.Cut(name, "/")
+	return ok && isIn && assetHashes[name] != ""
+}
+
+// ServeAsset sends an asset.
+func ServeAsset(w http.ResponseWriter, r *http.Request) {
+	serveAsset(w, r, strings.TrimPrefix(r.URL.Path, Root+own+"/"))
+}
+
 func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	hash, name, _ := strings.Cut(name, "/")
 	content, err := assetFiles.ReadFile("assets/" + name)

@@ -27,7 +27,7 @@ func firstCommands(r *Request) []command {
 		header += ` -H "Authorization: Bearer $TOKEN"`
 	}
 	curl := func(method, path, body string) string {
-		address := scheme + host + path + query
+		address := scheme + host + r.pages.Base() + path + query
 		if strings.Contains(address, "?") {
 			address = "'" + address + "'"
 		}

@@ -79,6 +79,13 @@ func (a *audience) different() int {
 	return len(a.pages)
 }
 
+// size is the number of browsers.
+func (a *audience) size() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.browsers
+}
+
 // follow sends a page whenever it has changed.
 func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 	leave := p.audience.enter(r.key())
@@ -88,11 +95,7 @@ func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 	}
 	defer leave()
 	ctx := r.http.Context()
-	h := w.Header()
-	h.Set("Content-Type", eventStream)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // for nginx
-	stream := &stream{w: w, control: http.NewResponseController(w)}
+	stream := openStream(w)
 	var last uint64
 	for {
 		latest, isLate, err := p.awaitLatest(ctx, r, stream)
@@ -124,7 +127,7 @@ func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 			last = 0 // the next rendering takes it back
 		}
 		// The token may have been revoked since, or a stream restricted.
-		caller, err := p.Door.Admit(r.http, r.Namespace, cookie(r.http, tokenCookie))
+		caller, err := p.Door.Admit(r.http, r.Namespace, p.cookieOf(r.http, tokenCookie))
 		if err != nil {
 			if p.Door.Problem(ctx, err).Status < http.StatusInternalServerError {
 				_ = stream.send("gone", []byte("reload")) // the page then says why
@@ -184,12 +187,16 @@ func (p *Pages) rest(ctx context.Context, s *stream, latest rendering) (told, go
 
 // wait waits until a time, and tells whether to go on then.
 func (p *Pages) wait(ctx context.Context, until time.Time) bool {
+	return waitUntil(ctx, p.Drained, until)
+}
+
+func waitUntil(ctx context.Context, drained <-chan struct{}, until time.Time) bool {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-p.Drained:
+	case <-drained:
 		return false
 	case <-timer.C:
 		return true
@@ -221,6 +228,14 @@ type stream struct {
 	w         http.ResponseWriter
 	control   *http.ResponseController
 	commented time.Time
+}
+
+func openStream(w http.ResponseWriter) *stream {
+	h := w.Header()
+	h.Set("Content-Type", eventStream)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // for nginx
+	return &stream{w: w, control: http.NewResponseController(w)}
 }
 
 func (s *stream) send(event string, data []byte) error {

@@ -57,6 +57,7 @@ type Config struct {
 	Logger  *slog.Logger
 	Timeout time.Duration // of a request
 	Now     func() time.Time
+	Mount   // of several databases, the one of the page
 }
 
 // Pages serves the page. It is an [http.Handler] for / and everything below [Root].

@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 )
 
@@ -53,11 +54,12 @@ func (p *Pages) fail(w http.ResponseWriter, r *Request, err error) {
 // Fail shows an error of a request that was not let in.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	problem := p.Door.Problem(r.Context(), err)
-	p.write(w, r, problem.Status, "bare.html", &bare{Title: problem.Title(), Problem: problem})
+	p.write(w, r, problem.Status, "bare.html", &bare{Mount: p.Mount, Title: problem.Title(), Problem: problem})
 }
 
 // bare is a page without navigation.
 type bare struct {
+	Mount
 	Title   string
 	Problem *Problem
 	Next    string // where to go after signing in
@@ -66,11 +68,15 @@ type bare struct {
 	Reload  bool
 }
 
-// write sends a page whole, or an error if its template fails.
 func (p *Pages) write(w http.ResponseWriter, r *http.Request, status int, layout string, data any) {
+	writePage(p.Logger, w, r, status, layout, data)
+}
+
+// writePage sends a page whole, or an error if its template fails.
+func writePage(log *slog.Logger, w http.ResponseWriter, r *http.Request, status int, layout string, data any) {
 	var page bytes.Buffer
 	if err := templateOf(layout, data).Execute(&page, data); err != nil {
-		p.Logger.Error("page was not rendered", "path", r.URL.Path, "error", err)
+		log.Error("page was not rendered", "path", r.URL.Path, "error", err)
 		http.Error(w, "something went wrong here; the server's log has more", http.StatusInternalServerError)
 		return
 	}

@@ -41,7 +41,7 @@ func mustParse() map[string]*template.Template {
 	for _, name := range names {
 		switch name {
 		case "layout.html", "parts.html":
-		case "bare.html":
+		case "bare.html", "databases.html":
 			all[name] = template.Must(template.New(name).Funcs(functions).ParseFS(templateFiles, name, "parts.html"))
 		default:
 			all[name] = template.Must(template.Must(shared.Clone()).ParseFS(templateFiles, name))
@@ -161,8 +161,17 @@ func (s *shown) Navigation() []navigationEntry {
 // Namespaces are those between which the person may choose.
 func (s *shown) Namespaces() []string { return s.all }
 
+// Base begins every path of the database.
+func (s *shown) Base() string { return s.pages.Base() }
+
+// Databases are those between which the person may choose; none if the server has one.
+func (s *shown) Databases() []string { return s.pages.All }
+
+// Database is the name of the database; "" if the server has one.
+func (s *shown) Database() string { return s.pages.Name }
+
 // Of is the overview of another namespace.
-func (s *shown) Of(namespace string) string { return link(namespace, "") }
+func (s *shown) Of(namespace string) string { return s.pages.link(namespace, "") }
 
 // Problem is the error of the input of the page's form, nil for nothing.
 func (s *shown) Problem() *Problem { return s.view.Problem }

@@ -74,12 +74,12 @@ func (r *Request) Link(path string, parameters ...any) string {
 	if len(parameters) == 1 { // a list of them
 		parameters, _ = parameters[0].([]any)
 	}
-	return withQuery(link(r.Namespace, path), nil, parameters)
+	return withQuery(r.pages.link(r.Namespace, path), nil, parameters)
 }
 
 // Same is the address of this page with other parameters.
 func (r *Request) Same(parameters ...any) string {
-	return withQuery(link(r.Namespace, r.path), r.values, parameters)
+	return withQuery(r.pages.link(r.Namespace, r.path), r.values, parameters)
 }
 
 // placing are parameters that say which part of a list is shown, and in which order.
@@ -96,8 +96,8 @@ func (r *Request) Given() (n int) {
 	return n
 }
 
-func link(namespace, path string) string {
-	address := Root + url.PathEscape(namespace)
+func (m Mount) link(namespace, path string) string {
+	address := m.Base() + Root + url.PathEscape(namespace)
 	if path != "" {
 		address += "/" + path
 	}
@@ -146,7 +146,7 @@ func (r *Request) readForm(w http.ResponseWriter) error {
 
 // back is the page that had the form, as its field back names it.
 func (r *Request) back() string {
-	if to := localPath(r.Value("back")); to != "/" {
+	if to := r.pages.localPath(r.Value("back")); to != r.pages.home() {
 		return to
 	}
 	return r.Link("")
@@ -158,17 +158,17 @@ func (r *Request) setNotice(w http.ResponseWriter, text string) {
 	if text == "" {
 		return
 	}
-	c := newCookie(r.http, noticeCookie, base64.RawURLEncoding.EncodeToString([]byte(cut(text, 500))), http.SameSiteStrictMode)
+	c := r.pages.newCookie(r.http, noticeCookie, base64.RawURLEncoding.EncodeToString([]byte(cut(text, 500))), http.SameSiteStrictMode)
 	c.MaxAge = 60
 	http.SetCookie(w, c)
 }
 
 func (r *Request) takeNotice(w http.ResponseWriter) string {
-	value := cookie(r.http, noticeCookie)
+	value := r.pages.cookieOf(r.http, noticeCookie)
 	if value == "" || r.http.Method != http.MethodGet || r.http.Header.Get("Accept") == eventStream {
 		return ""
 	}
-	expire(w, r.http, noticeCookie)
+	r.pages.expire(w, r.http, noticeCookie)
 	text, _ := base64.RawURLEncoding.DecodeString(value)
 	return strings.ToValidUTF8(string(text), "")
 }

@@ -40,7 +40,7 @@ func (p *Pages) serveOwn(w http.ResponseWriter, r *http.Request, path string) {
 	case "POST sign-out":
 		p.signOut(w, r)
 	case "GET namespace":
-		http.Redirect(w, r, link(r.URL.Query().Get("name"), ""), http.StatusSeeOther)
+		http.Redirect(w, r, p.link(r.URL.Query().Get("name"), ""), http.StatusSeeOther)
 	default:
 		serveAsset(w, r, path)
 	}
@@ -50,15 +50,15 @@ func (p *Pages) serveOwn(w http.ResponseWriter, r *http.Request, path string) {
 func (p *Pages) admit(w http.ResponseWriter, r *http.Request, namespace, path string) (*Request, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), p.Timeout)
 	defer cancel()
-	caller, err := p.Door.Admit(r.WithContext(ctx), namespace, cookie(r, tokenCookie))
+	caller, err := p.Door.Admit(r.WithContext(ctx), namespace, p.cookieOf(r, tokenCookie))
 	if err != nil {
 		return nil, err
 	}
 	request := &Request{Caller: caller, pages: p, http: r, path: path, values: r.URL.Query()}
-	if r.Method != http.MethodPost && cookie(r, formCookie) == "" {
+	if r.Method != http.MethodPost && p.cookieOf(r, formCookie) == "" {
 		secret := rand.Text()
-		http.SetCookie(w, newCookie(r, formCookie, secret, http.SameSiteLaxMode))
-		r.AddCookie(&http.Cookie{Name: cookieName(r, formCookie), Value: secret})
+		http.SetCookie(w, p.newCookie(r, formCookie, secret, http.SameSiteLaxMode))
+		r.AddCookie(&http.Cookie{Name: p.cookieName(r, formCookie), Value: secret})
 	}
 	request.notice = request.takeNotice(w)
 	request.all, err = p.allNamespaces(ctx, caller)
@@ -75,17 +75,17 @@ func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	// A browser that comes from another site does not send the token's cookie. Coming
 	// from this page, it does.
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate" {
-		p.write(w, r, http.StatusOK, "bare.html", &bare{Title: "One moment", Reload: true})
+		p.write(w, r, http.StatusOK, "bare.html", &bare{Mount: p.Mount, Title: "One moment", Reload: true})
 		return
 	}
-	if cookie(r, tokenCookie) == "" {
+	if p.cookieOf(r, tokenCookie) == "" {
 		err = nil // nothing was wrong yet
 	}
-	p.askForToken(w, r, http.StatusUnauthorized, r.URL.RequestURI(), err)
+	p.askForToken(w, r, http.StatusUnauthorized, p.Base()+r.URL.RequestURI(), err)
 }
 
 func (p *Pages) askForToken(w http.ResponseWriter, r *http.Request, status int, next string, err error) {
-	page := &bare{Title: "Sign in", SignIn: true, Next: localPath(next)}
+	page := &bare{Mount: p.Mount, Title: "Sign in", SignIn: true, Next: p.localPath(next)}
 	if err != nil {
 		page.Problem = p.Door.Problem(r.Context(), err)
 	}
@@ -112,8 +112,8 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	done(true)
-	http.SetCookie(w, newCookie(r, tokenCookie, secret, http.SameSiteStrictMode))
-	http.Redirect(w, r, localPath(next), http.StatusSeeOther)
+	http.SetCookie(w, p.newCookie(r, tokenCookie, secret, http.SameSiteStrictMode))
+	http.Redirect(w, r, p.localPath(next), http.StatusSeeOther)
 }
 
 func (p *Pages) askToWait(w http.ResponseWriter, r *http.Request, next string, wait time.Duration) {
@@ -130,8 +130,8 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) {
 		p.Fail(w, r, err)
 		return
 	}
-	expire(w, r, tokenCookie)
-	http.Redirect(w, r, Root+own+"/sign-in", http.StatusSeeOther)
+	p.expire(w, r, tokenCookie)
+	http.Redirect(w, r, p.Base()+Root+own+"/sign-in", http.StatusSeeOther)
 }
 
 func (p *Pages) readOwnForm(w http.ResponseWriter, r *http.Request) error {
@@ -154,12 +154,12 @@ func errOtherSite() error {
 
 // formToken is in each form, so that only pages of this server can send forms.
 func (p *Pages) formToken(r *http.Request) string {
-	sum := sha256.Sum256([]byte("form " + cookie(r, formCookie)))
+	sum := sha256.Sum256([]byte("form " + p.cookieOf(r, formCookie)))
 	return hex.EncodeToString(sum[:16])
 }
 
 func (p *Pages) checkForm(r *http.Request) error {
-	if sameOrigin.Check(r) != nil || cookie(r, formCookie) == "" ||
+	if sameOrigin.Check(r) != nil || p.cookieOf(r, formCookie) == "" ||
 		subtle.ConstantTimeCompare([]byte(r.PostForm.Get("form")), []byte(p.formToken(r))) != 1 {
 		return errOtherSite()
 	}
@@ -171,11 +171,11 @@ func (p *Pages) checkForm(r *http.Request) error {
 const safeCookie = "__Host-"
 
 // cookieName is the name of a cookie for a request. Without TLS browsers would refuse the prefix.
-func cookieName(r *http.Request, name string) string {
+func (m Mount) cookieName(r *http.Request, name string) string {
 	if isSecure(r) {
-		return safeCookie + name
+		return safeCookie + m.cookie(name)
 	}
-	return name
+	return m.cookie(name)
 }
 
 // isSecure tells whether the browser has sent the request over TLS, to the server or to a proxy
@@ -184,31 +184,31 @@ func isSecure(r *http.Request) bool {
 	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
-func cookie(r *http.Request, name string) string {
-	c, err := r.Cookie(cookieName(r, name))
+func (m Mount) cookieOf(r *http.Request, name string) string {
+	c, err := r.Cookie(m.cookieName(r, name))
 	if errors.Is(err, http.ErrNoCookie) || c == nil {
 		return ""
 	}
 	return c.Value
 }
 
-func newCookie(r *http.Request, name, value string, site http.SameSite) *http.Cookie {
+func (m Mount) newCookie(r *http.Request, name, value string, site http.SameSite) *http.Cookie {
 	return &http.Cookie{
-		Name: cookieName(r, name), Value: value, Path: "/", HttpOnly: true, SameSite: site, Secure: isSecure(r),
+		Name: m.cookieName(r, name), Value: value, Path: "/", HttpOnly: true, SameSite: site, Secure: isSecure(r),
 	}
 }
 
-func expire(w http.ResponseWriter, r *http.Request, name string) {
-	c := newCookie(r, name, "", http.SameSiteStrictMode)
+func (m Mount) expire(w http.ResponseWriter, r *http.Request, name string) {
+	c := m.newCookie(r, name, "", http.SameSiteStrictMode)
 	c.MaxAge = -1
 	http.SetCookie(w, c)
 }
 
 // localPath keeps a path of the page, and makes anything else the overview, so that no
 // link leads to another site after signing in.
-func localPath(path string) string {
-	if strings.HasPrefix(path, Root) && !strings.ContainsAny(path, "\\\r\n") && !strings.Contains(path, "//") {
+func (m Mount) localPath(path string) string {
+	if strings.HasPrefix(path, m.Base()+Root) && !strings.ContainsAny(path, "\\\r\n") && !strings.Contains(path, "//") {
 		return path
 	}
-	return "/"
+	return m.home()
 }

@@ -209,7 +209,9 @@ document.addEventListener("keydown", (event) => {
   document.getElementById("find")?.focus();
 });
 
-document.getElementById("namespace")?.addEventListener("change", (event) => event.target.form.submit());
+for (const id of ["namespace", "database"]) {
+  document.getElementById(id)?.addEventListener("change", (event) => event.target.form.submit());
+}
 
 // Times that people type are in their zone; the server reads UTC.
 function convertTypedTimes() {

@@ -21,14 +21,26 @@ keys of confidential streams. Nothing is changed. It needs the rights of
 posthorn_admin.
 
 Each line begins with ok, warn or fail, and advice follows where there is any.
-Equal findings of a namespace are one line. A fail makes the exit status 1.`
+Equal findings of a namespace are one line. A fail makes the exit status 1.
+
+With --database it examines several databases at the same time. One that cannot be
+reached is a fail, and the findings of the others are printed all the same.`
 
 func newDoctor(a *app) *cobra.Command {
-	cmd := about{"doctor", "Examine the installation, and print advice", doctorLong, "  posthorn doctor --json"}.command()
+	cmd := about{"doctor", "Examine the installation, and print advice", doctorLong, "  posthorn doctor --json\n  posthorn doctor --database orders=postgres://db1.example/shop --database billing=postgres://db2.example/billing"}.command()
 	var f keeperFlags
 	f.add(cmd)
+	var several databasesFlag
+	several.add(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		databases, err := a.databases(several)
+		if err != nil {
+			return err
+		}
+		if len(databases) > 0 {
+			return a.doctorOfDatabases(cmd, databases, f, *asJSON)
+		}
 		conn, err := a.connect(cmd.Context())
 		if err != nil {
 			return err

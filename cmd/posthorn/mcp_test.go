@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -26,7 +27,13 @@ type assistant struct {
 func startAssistant(t *testing.T, args ...string) assistant {
 	t.Helper()
 	w := testworld.New(t)
-	cmd := exec.Command("posthorn", append([]string{"mcp", "--database-url", w.URL}, args...)...)
+	return assistant{w, connectAssistant(t, append([]string{"--database-url", w.URL}, args...)...)}
+}
+
+// connectAssistant starts posthorn mcp with arguments, until the test ends.
+func connectAssistant(t *testing.T, args ...string) *mcp.ClientSession {
+	t.Helper()
+	cmd := exec.Command("posthorn", append([]string{"mcp"}, args...)...)
 	stderr := &testworld.Buffer{}
 	cmd.Stderr = stderr
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -35,7 +42,7 @@ func startAssistant(t *testing.T, args ...string) assistant {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	t.Cleanup(func() { _ = session.Close() }) // ends the process with its input
-	return assistant{w, session}
+	return session
 }
 
 // names are the tools that are listed.
@@ -78,6 +85,65 @@ const failFirst = `with c as (select * from posthorn.claim('default', 'billing',
 	select posthorn.settle(lease, attempt, jsonb_build_array(jsonb_build_object('event', event_id, 'error', 'card declined', 'permanent', true))) from c`
 
 var previewCode = regexp.MustCompile(`with confirm: "([0-9a-f]+)"`)
+
+// An assistant names the database of each call. A preview holds for that database, and one that is away fails by itself.
+func TestAssistantOfSeveralDatabases(t *testing.T) {
+	t.Parallel()
+	orders, billing := testworld.New(t), testworld.New(t)
+	missing, err := url.Parse(orders.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing.Path += "_missing"
+	a := assistant{orders, connectAssistant(t, "--allow-changes", "--database", "orders="+orders.URL, "--database", "billing="+billing.URL, "--database", "far="+missing.String())}
+	tools, err := a.session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools.Tools {
+		schema, _ := json.Marshal(tool.InputSchema)
+		if !strings.Contains(string(schema), `"enum":["orders","billing","far"]`) || !regexp.MustCompile(`"required":\[[^]]*"database"`).Match(schema) {
+			t.Errorf("%s does not want the database: %s", tool.Name, schema)
+		}
+	}
+	for _, w := range []*testworld.World{orders, billing} {
+		w.Exec("select posthorn.define_group('default', 'both')")
+	}
+	billing.Exec("select posthorn.define_group('default', 'invoices')")
+	for database, want := range map[string]bool{"orders": false, "billing": true} {
+		if text, failed := a.call("list-groups", map[string]any{"database": database}); failed || strings.Contains(text, "invoices") != want {
+			t.Errorf("groups of %s: %s", database, text)
+		}
+	}
+	for _, arguments := range []map[string]any{{}, {"database": "other"}} {
+		if text, failed := a.call("list-groups", arguments); !failed || !strings.Contains(text, "give one of orders, billing, far") {
+			t.Errorf("%v: %s", arguments, text)
+		}
+	}
+	if text, failed := a.call("list-groups", map[string]any{"database": "far"}); !failed {
+		t.Errorf("a database that is away: %s", text)
+	}
+	text, _ := a.call("pause-group", map[string]any{"database": "orders", "name": "both"})
+	code := previewCode.FindStringSubmatch(text)
+	if code == nil {
+		t.Fatalf("no preview: %s", text)
+	}
+	confirmed := func(database string) {
+		t.Helper()
+		if text, failed := a.call("pause-group", map[string]any{"database": database, "name": "both", "confirm": code[1]}); failed {
+			t.Fatal(text)
+		}
+	}
+	const paused = "select exists (select from posthorn.groups where paused)"
+	confirmed("billing")
+	if (assistant{billing, nil}).is(paused) {
+		t.Error("the code of another database's preview was accepted")
+	}
+	confirmed("orders")
+	if !a.is(paused) {
+		t.Error("the group is not paused")
+	}
+}
 
 // An assistant finds a dead letter, sees what a redrive would do, and does it.
 func TestAssistantRedrivesADeadLetter(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/posthorn/posthorn/admin"
@@ -21,8 +22,10 @@ import (
 type Server struct {
 	Version      string // of the program
 	AllowChanges bool   // also serve operations that change something
-	// With runs use with an Admin. It is called for each request.
-	With func(ctx context.Context, use func(*admin.Admin) error) error
+	// Databases are those between which each call chooses; none if there is one, which has no name.
+	Databases []string
+	// With runs use with an Admin of a database. It is called for each request.
+	With func(ctx context.Context, database string, use func(*admin.Admin) error) error
 }
 
 const (
@@ -67,7 +70,7 @@ func (f *failure) Error() string { return f.Message }
 
 // Serve answers the messages of in until it ends or ctx is cancelled, and waits for calls that run.
 func (s Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
-	c := &session{server: s, tools: toolsOf(s.AllowChanges), out: json.NewEncoder(out), running: map[string]context.CancelFunc{}, slots: make(chan struct{}, maxCalls)}
+	c := &session{server: s, tools: toolsOf(s.AllowChanges, s.Databases), out: json.NewEncoder(out), running: map[string]context.CancelFunc{}, slots: make(chan struct{}, maxCalls)}
 	c.out.SetEscapeHTML(false)
 	defer c.calls.Wait()
 	for r := bufio.NewReader(in); ; {
@@ -246,6 +249,9 @@ func (c *session) initialize(params json.RawMessage) any {
 	text := instructions
 	if c.server.AllowChanges {
 		text += instructionsForChanges
+	}
+	if len(c.server.Databases) > 0 {
+		text += "\nThere are several databases. Each call names one: " + strings.Join(c.server.Databases, ", ") + "."
 	}
 	return map[string]any{
 		"protocolVersion": p.Version,

@@ -98,7 +98,7 @@ func TestCallsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		running, begun := make(chan struct{}, 100), 0
 		begin := make(chan struct{}, 100)
-		c := serve(t, mcp.Server{With: func(ctx context.Context, _ func(*admin.Admin) error) error {
+		c := serve(t, mcp.Server{With: func(ctx context.Context, _ string, _ func(*admin.Admin) error) error {
 			begin <- struct{}{}
 			running <- struct{}{}
 			<-ctx.Done()

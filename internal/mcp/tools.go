@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/posthorn/posthorn/admin"
@@ -27,12 +28,15 @@ type tool struct {
 	operation op.Any
 }
 
-// confirmName is the input that repeats the code of a preview.
-const confirmName = "confirm"
+// Inputs of tools that are not those of their operations.
+const (
+	confirmName  = "confirm"  // repeats the code of a preview
+	databaseName = "database" // names one of several databases
+)
 
 // toolsOf returns the operations that are served: without changes those that only look. Those whose result is a secret
-// are never served, since conversations are kept.
-func toolsOf(changes bool) []tool {
+// are never served, since conversations are kept. With several databases each tool wants the name of one.
+func toolsOf(changes bool, databases []string) []tool {
 	described := op.Tools()
 	var tools []tool
 	for i, o := range op.All() {
@@ -49,6 +53,10 @@ func toolsOf(changes bool) []tool {
 			t.Hints["destructiveHint"] = o.Asks()
 			t.Description += " Without confirm it changes nothing, and answers with a preview."
 			t.Input.Properties[confirmName] = op.Schema{Type: "string", Description: "The code of the preview of this very call"}
+		}
+		if len(databases) > 0 {
+			t.Input.Properties[databaseName] = op.Schema{Type: "string", Enum: databases, Description: "The database"}
+			t.Input.Required = append(t.Input.Required, databaseName)
 		}
 		tools = append(tools, t)
 	}
@@ -86,7 +94,7 @@ func (c *session) call(ctx context.Context, params json.RawMessage) (any, *failu
 			return answer, nil
 		}
 	}
-	for _, t := range toolsOf(true) {
+	for _, t := range toolsOf(true, nil) {
 		if t.Name == p.Name {
 			return nil, &failure{codeParams, p.Name + " changes something: start posthorn mcp with --allow-changes to have it"}
 		}
@@ -103,19 +111,23 @@ func (c *session) run(ctx context.Context, t tool, values map[string]json.RawMes
 		}
 		delete(values, confirmName)
 	}
+	database, err := c.database(values)
+	if err != nil {
+		return content{}, err
+	}
 	in := t.operation.New()
 	if err := op.ReadTool(t.operation, in, values); err != nil {
 		return content{}, err
 	}
 	var answer content
-	err := c.server.With(ctx, func(a *admin.Admin) (err error) {
+	err = c.server.With(ctx, database, func(a *admin.Admin) (err error) {
 		a = a.HostsOnly()
 		if t.operation.Changes() {
 			preview, err := previewOf(ctx, a, t, in, values)
 			if err != nil {
 				return err
 			}
-			if code := codeOf(t.Name, preview, values); code != confirm {
+			if code := codeOf(database, t.Name, preview, values); code != confirm {
 				answer = previewed(t.Name, preview, code, confirm != "")
 				return nil
 			}
@@ -124,6 +136,18 @@ func (c *session) run(ctx context.Context, t tool, values map[string]json.RawMes
 		return err
 	})
 	return answer, err
+}
+
+// database removes the name of the database from the input of a call, and returns it.
+func (c *session) database(values map[string]json.RawMessage) (name string, err error) {
+	if len(c.server.Databases) == 0 {
+		return "", nil
+	}
+	if json.Unmarshal(values[databaseName], &name) != nil || !slices.Contains(c.server.Databases, name) {
+		return "", errors.New(databaseName + " names none of the databases: give one of " + strings.Join(c.server.Databases, ", "))
+	}
+	delete(values, databaseName)
+	return name, nil
 }
 
 // previewOf says what a change would do: the question that people are asked, or else the description and the input.
@@ -150,14 +174,14 @@ func previewed(name, preview, code string, other bool) content {
 var secret = rand.Text()
 
 // codeOf is the code of a preview. Another input has another one, and so has the same input when its preview has changed.
-func codeOf(name, preview string, values map[string]json.RawMessage) string {
+func codeOf(database, name, preview string, values map[string]json.RawMessage) string {
 	compact := map[string]string{}
 	for key, value := range values {
 		var b bytes.Buffer
 		_ = json.Compact(&b, value) // it was read before
 		compact[key] = b.String()
 	}
-	text, _ := json.Marshal([]any{secret, name, preview, compact})
+	text, _ := json.Marshal([]any{secret, database, name, preview, compact})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:5])
 }

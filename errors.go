@@ -23,6 +23,9 @@ var (
 	ErrInvalid = pg.ErrInvalid
 	// ErrRefused: the state of the thing, or the rights of the caller, do not allow the call.
 	ErrRefused = pg.ErrRefused
+	// ErrMoved: the namespace is closed, since it moves to another database: [MovedTo] names it.
+	// Groups, workers, relays and schedules wait until it is opened again.
+	ErrMoved = pg.ErrMoved
 	// ErrUnconfirmed: the transaction is committed and visible, but the server's wait for its
 	// synchronous standby was cancelled: a failover may lose it. A transaction of the program
 	// on [Client.Pool] returns a *pgconn.PgError with the code PH007 for it.
@@ -97,6 +100,10 @@ func describeSome(thing string, failed map[int64]error) string {
 
 // Hint returns advice on how to correct an error, or "" if the error has none.
 func Hint(err error) string { return pg.Hint(err) }
+
+// MovedTo returns the database to which the namespace of an [ErrMoved] has moved, as the operator
+// who closed it named it, or "".
+func MovedTo(err error) string { return pg.MovedTo(err) }
 
 // invalid returns an [ErrInvalid] with a hint.
 func invalid(message, hint string) error { return &argumentError{message, hint} }

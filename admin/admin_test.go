@@ -129,6 +129,13 @@ func TestConfined(t *testing.T) {
 	if err := confined.DefineNamespaceNamed(ctx, "shop", nil); !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
 		t.Errorf("another namespace: %v", err)
 	}
+	for what, err := range map[string]error{
+		"close": confined.CloseNamespace(ctx, "shop", "db2", time.Second), "open": confined.OpenNamespace(ctx, "shop"),
+	} {
+		if !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
+			t.Errorf("%s of the namespace of others: %v", what, err)
+		}
+	}
 	if err := confined.DefineNamespace(ctx, nil); err != nil {
 		t.Errorf("its own: %v", err)
 	}

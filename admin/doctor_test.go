@@ -35,6 +35,8 @@ const (
 // Each illness is found, with its level, and with advice.
 func TestDoctorFinds(t *testing.T) {
 	t.Parallel()
+	const closed = `select posthorn.define_namespace('shop'); select posthorn.define_group('shop', 'g'); select posthorn.publish('shop', 'a');
+		select posthorn.publish('shop', 'a', deliver_at => now() + interval '1 hour'); select posthorn.close_namespace('shop', 'db2')`
 	const held = "create or replace view posthorn.oldest_transaction as select "
 	for name, test := range map[string]struct {
 		check   string
@@ -58,6 +60,10 @@ func TestDoctorFinds(t *testing.T) {
 		"untended":      {"upkeep", admin.Warn, "for 5h", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
 		"never tended":  {"upkeep", admin.Warn, "no process has ever", []string{"update posthorn.cluster set maintained_at = null"}},
 		"overdue":       {"upkeep", admin.Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
+		"closed":        {"namespaces", admin.Warn, "namespace shop has been closed for 0s and has moved to db2: its publishers and workers are refused; transactions from before", []string{closed}},
+		"quiet":         {"namespaces", admin.Warn, "namespace shop has been closed for 2h and has moved to db2: its publishers and workers are refused", []string{closed, "select posthorn.await_closed('shop', '1 minute')", later}},
+		"closed group":  {"groups", admin.OK, "none has events to read", []string{closed, later}},
+		"closed, due":   {"upkeep", admin.OK, "no delayed event is overdue", []string{closed, "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
 		"restored log":  {"cluster", admin.OK, "the one that the log comes from", []string{"update posthorn.cluster set clock_low = now()", "insert into posthorn.archive_restores (location, upto) values ('file:///a', 1)"}},
 		"dropped":       {"schema", admin.Fail, "it lacks function outcomes", []string{"drop function posthorn.outcomes cascade"}},
 		"strangers":     {"schema", admin.Warn, "not Posthorn's: table orders", []string{"create table posthorn.orders ()"}},

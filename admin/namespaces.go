@@ -13,12 +13,16 @@ type Namespace struct {
 	Name      string          `json:"name" db:"namespace"`
 	CreatedAt time.Time       `json:"created_at"`
 	Metadata  json.RawMessage `json:"metadata"`
+
+	ClosedAt time.Time `json:"closed_at,omitzero"` // it takes and hands out nothing since then
+	MovedTo  string    `json:"moved_to,omitempty"` // where it goes on
+	QuietAt  time.Time `json:"quiet_at,omitzero"`  // no transaction from before it was closed has been open since then
 }
 
 // Namespaces returns all namespaces of the database, by name.
 func (a *Admin) Namespaces(ctx context.Context) ([]Namespace, error) {
 	return rows[Namespace](ctx, a.db, "list namespaces", `
-		select namespace, created_at, metadata from posthorn.namespaces
+		select namespace, created_at, metadata, closed_at, coalesce(moved_to, '') as moved_to, quiet_at from posthorn.namespaces
 		where $1::text is null or namespace = $1::text order by namespace collate "C"`, a.boundTo())
 }
 
@@ -31,13 +35,42 @@ func (a *Admin) DefineNamespace(ctx context.Context, metadata json.RawMessage) e
 // DefineNamespaceNamed is [Admin.DefineNamespace] for a namespace of any name. The audit log
 // of that namespace has the entry.
 func (a *Admin) DefineNamespaceNamed(ctx context.Context, name string, metadata json.RawMessage) error {
+	return a.changeNamespace(ctx, name, entry{"define-namespace", name, nil}, "select posthorn.define_namespace($1::text, $2::json)",
+		name, pg.Document(metadata))
+}
+
+// CloseNamespace closes a namespace that moves to another database, which movedTo names for
+// people and programs; it may be empty. From then on every publish, enqueue and claim of it
+// fails with posthorn.ErrMoved; work that has begun may end.
+//
+// CloseNamespace returns when nothing that began before can still commit. It waits for
+// transactions from before at most as long as patience, and fails with posthorn.ErrConflict
+// then: the namespace stays closed, and a second call waits again. The handle must not be a
+// transaction.
+func (a *Admin) CloseNamespace(ctx context.Context, name, movedTo string, patience time.Duration) error {
+	err := a.changeNamespace(ctx, name, entry{"close-namespace", name, struct {
+		MovedTo string `json:"moved_to,omitempty"`
+	}{movedTo}}, "select posthorn.close_namespace($1::text, $2::text)", name, pg.Optional(movedTo))
+	if err != nil {
+		return err
+	}
+	return pg.Exec(pg.Within(ctx, patience+pg.LeaseTime(0)), a.db, "close namespace", "select posthorn.await_closed($1::text, $2::text::interval)", name, pg.Period(patience))
+}
+
+// OpenNamespace takes [Admin.CloseNamespace] back. It also opens the copy of a namespace in
+// the database that it has moved to.
+func (a *Admin) OpenNamespace(ctx context.Context, name string) error {
+	return a.changeNamespace(ctx, name, entry{"open-namespace", name, nil}, "select posthorn.open_namespace($1::text)", name)
+}
+
+// changeNamespace changes a namespace of any name. The audit log of that namespace has the entry.
+func (a *Admin) changeNamespace(ctx context.Context, name string, e entry, sql string, args ...any) error {
 	if own := a.boundTo(); own != nil && *own != name {
-		return pg.Translate("define namespace", pg.Refused("the token is valid in its own namespace only", "Make others with posthorn namespaces define, or in SQL."))
+		return pg.Translate(e.verb(), pg.Refused("the token is valid in its own namespace only", "Use posthorn namespaces, or SQL."))
 	}
 	other := *a
 	other.namespace = name
-	return other.change(ctx, noStream, entry{"define-namespace", name, nil}, "select posthorn.define_namespace($1::text, $2::json)",
-		name, pg.Document(metadata))
+	return other.change(ctx, noStream, e, sql, args...)
 }
 
 // CheckNamespace fails with posthorn.ErrNotFound when the namespace does not exist.

@@ -21,7 +21,7 @@ func All() []Any {
 		ListJobs, GetJob, ListJobSteps, ListJobWaits, EnqueueJob, ChangeJob,
 		RetryJobs.Many(), RetryJobs.Single(), CancelJobs.Many(), CancelJob, DeleteJobs.Many(), DeleteJobs.Single(),
 		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag,
-		ListNamespaces, DefineNamespace,
+		ListNamespaces, DefineNamespace, CloseNamespace, OpenNamespace,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 		ListTokens, CreateToken, RevokeToken,
 		ListWebhooks, GetWebhook, CreateWebhook, ChangeWebhook, DeleteWebhook, EnableWebhook, DisableWebhook,

@@ -125,7 +125,7 @@ It has the functions of schema ` + "`posthorn`" + ` that programs call, by folde
 and settings. Members of ` + "`posthorn_admin`" + ` may use all of it; "also for" names the other [roles](operations.md#roles) that may.
 Names of arguments are part of the interface: ` + "`select posthorn.publish('default', 'order.placed', key => '7')`" + `.
 
-Errors are SQLSTATEs: ` + "`PH001` not found, `PH002` conflict, `PH003` lease lost, `PH004` invalid argument, `PH005` refused" + `.
+Errors are SQLSTATEs: ` + "`PH001` not found, `PH002` conflict, `PH003` lease lost, `PH004` invalid argument, `PH005` refused, `PH008` moved" + `.
 The list of a function includes errors of the functions that it calls.
 `
 

@@ -66,6 +66,8 @@ func (s *Server) operations() {
 
 	serveAll(s, op.ListNamespaces)
 	serveNone(s, op.DefineNamespace)
+	serveNone(s, op.CloseNamespace)
+	serveNone(s, op.OpenNamespace)
 
 	register(s, routeOf(op.ListStreams), s.listStreams)
 	serveOne(s, op.GetStream)

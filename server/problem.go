@@ -24,6 +24,7 @@ type problem struct {
 	Status int     `json:"status" doc:"The HTTP status"`
 	Detail string  `json:"detail,omitempty" doc:"The cause of the error"`
 	Hint   string  `json:"hint,omitempty" doc:"The remedy"`
+	Moved  string  `json:"moved_to,omitempty" doc:"With the type /problems/moved: the database to which the namespace has moved"`
 	Errors []fault `json:"errors,omitempty" doc:"The parts of the request that are invalid"`
 
 	retryAfter int // seconds; 0: no Retry-After
@@ -85,6 +86,10 @@ func problemOf(ctx context.Context, err error) *problem {
 		return errTooLarge(tooLarge.Limit)
 	case errors.Is(err, posthorn.ErrLeaseLost):
 		return newProblem(http.StatusConflict, messageOf(err), posthorn.Hint(err)).withType("lease-lost")
+	case errors.Is(err, posthorn.ErrMoved):
+		p := newProblem(http.StatusConflict, messageOf(err), posthorn.Hint(err)).withType("moved")
+		p.Moved = posthorn.MovedTo(err)
+		return p
 	case errors.Is(err, posthorn.ErrConflict):
 		return newProblem(http.StatusConflict, messageOf(err), posthorn.Hint(err))
 	case errors.Is(err, posthorn.ErrNotFound):

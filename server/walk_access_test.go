@@ -120,4 +120,12 @@ func walkNamespaces(p *person) {
 	p.click("Define")
 	p.sees("Namespace office is defined.")
 	p.finds("select count(*) = 1 from posthorn.namespaces where namespace = 'office'")
+	p.clickIn("office", "Close…")
+	p.fill("Moved to. The database where it goes on, as refused programs read it", "db2")
+	p.click("Close")
+	p.sees("Namespace office is closed, and nothing from before can write to it.")
+	p.seesIn("office", "closed", "moved to db2")
+	p.clickIn("office", "Open")
+	p.sees("Namespace office is open.")
+	p.finds("select count(*) = 1 from posthorn.namespaces where namespace = 'office' and closed_at is null")
 }

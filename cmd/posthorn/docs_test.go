@@ -192,6 +192,7 @@ var guides = map[string]func(g *guide){
 	"read.md":             followWithBilling,
 	"relay.md":            followRelay,
 	"schedule.md":         func(g *guide) { g.follow(" --with-pg-cron", "") }, // TestMigrateWithPgCron has an extension
+	"scale.md":            followPublish,
 	"sealing.md":          followSealing,
 	"stream.md":           nil, // in package server
 	"subscribe.md":        followWithBilling,

@@ -31,7 +31,8 @@ const exitStatus = `EXIT STATUS
   3    not found: there is no such namespace, group, job or the like
   4    conflict: it exists already or has changed, or a lease was lost
   5    refused: not allowed in the present state, such as a database that is
-       not migrated, or one that is too new for this binary
+       not migrated, one that is too new for this binary, or a namespace that
+       is closed since it has moved
   130  interrupted`
 
 // sqlStateExits are the codes of errors that the SQL functions raise.
@@ -41,6 +42,7 @@ var sqlStateExits = map[string]int{
 	"PH003": exitConflict, // lease lost
 	"PH004": exitUsage,
 	"PH005": exitRefused,
+	"PH008": exitRefused, // the namespace is closed
 }
 
 // sentinelExits are the codes of errors that did not come from the database.

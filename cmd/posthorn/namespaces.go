@@ -10,15 +10,17 @@ import (
 func newNamespaces(a *app) *cobra.Command {
 	return parent(about{
 		use:   "namespaces",
-		short: "List and make namespaces",
+		short: "List, make, close and open namespaces",
 		long: `A namespace is a log of its own, with its groups, jobs and everything else, such as
 one for each tenant. Other commands work in the one that --namespace names.`,
 	},
 		list(a, op.ListNamespaces, "", namespaceColumns),
 		change(a, op.DefineNamespace),
+		change(a, op.CloseNamespace),
+		change(a, op.OpenNamespace),
 	)
 }
 
-var namespaceColumns = columns[admin.Namespace]{"namespace|created|metadata", func(n admin.Namespace) []any {
-	return []any{n.Name, n.CreatedAt, string(n.Metadata)}
+var namespaceColumns = columns[admin.Namespace]{"namespace|created|metadata|closed|moved to", func(n admin.Namespace) []any {
+	return []any{n.Name, n.CreatedAt, string(n.Metadata), n.ClosedAt, n.MovedTo}
 }}

@@ -51,6 +51,7 @@ var everyday = []calls{
 		"select posthorn.cursor_between(posthorn.cursor_at('-infinity'), posthorn.cursor_at('infinity'))",
 		"select posthorn.queue_name_for_namespace('default'), posthorn.dead_letter_queue_name_for_namespace('default')",
 		"select posthorn.define_namespace('third')",
+		"select posthorn.open_namespace('other')",
 		"select count(*) from posthorn.find_event('default', $event)",
 		"select posthorn.first_used('default', '{key-7}')",
 		"select posthorn.last_id()",
@@ -109,6 +110,13 @@ var everyday = []calls{
 		"select posthorn.settle(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'))))",
 		"select posthorn.settle(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'), 'permanent', true)))",
 		"select count(*) from posthorn.settle_failed(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'), 'error', 'no')))",
+	}},
+
+	// Closing changes each stream and each group of the namespace.
+	{reads: 12 * many, statements: []string{"select posthorn.close_namespace('other', 'elsewhere')"}},
+	{before: "update posthorn.namespaces set closed_at = now(), closed_by = '3' where namespace = 'other'", statements: []string{
+		"select posthorn.await_closed('other', '1 minute')",
+		"select count(*) from posthorn.examine_namespaces()",
 	}},
 
 	// Windows of many events, which read a dozen rows for each.

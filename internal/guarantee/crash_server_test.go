@@ -24,6 +24,8 @@ func TestOwnServer(t *testing.T) {
 	server.migrate(t)
 	for name, test := range map[string]func(t *testing.T, own *ownDatabase){
 		"ArchiveAfterADump":                    archiveAfterADump,
+		"CloseByAnOwnerThatSeesLittle":         closeByAnOwnerThatSeesLittle,
+		"ClosedNamespaceSurvivesACrash":        closedNamespaceSurvivesACrash,
 		"CrashLosesNothingThatWasAcknowledged": crashLosesNothingThatWasAcknowledged,
 		"CrashWithSubscriptions":               crashWithSubscriptions,
 		"CursorFromBeforeACrash":               cursorFromBeforeACrash,

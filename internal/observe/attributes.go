@@ -64,6 +64,7 @@ var errorClasses = []struct {
 	{"conflict", pg.ErrConflict},
 	{"invalid", pg.ErrInvalid},
 	{"refused", pg.ErrRefused},
+	{"moved", pg.ErrMoved},
 	{"timeout", context.DeadlineExceeded},
 	{"canceled", context.Canceled},
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // IsFinal reports whether a retry would have the same error: the database refused the
-// statement for its arguments, its rights or the state of its object.
+// statement for its arguments, its rights or the state of its object. A namespace that is
+// closed may be opened again, so workers wait for that.
 func IsFinal(err error) bool {
 	for _, final := range []error{ErrLeaseLost, ErrInvalid, ErrRefused, ErrNotFound, ErrConflict} {
 		if errors.Is(err, final) {
@@ -78,6 +79,15 @@ func IsPlaintext(err error) bool { return constraint(err) == "sealed_payload" }
 // IsWrongKey reports whether the database refused a message because the stream does not
 // have the key of its payload, or has retired it.
 func IsWrongKey(err error) bool { return constraint(err) == "sealed_key" }
+
+// MovedTo returns the place to which the namespace of an [ErrMoved] has moved, as the operator
+// named it, or "".
+func MovedTo(err error) string {
+	if cause, ok := errors.AsType[*pgconn.PgError](err); ok && errors.Is(err, ErrMoved) {
+		return cause.ConstraintName
+	}
+	return ""
+}
 
 func constraint(err error) string {
 	if cause, ok := errors.AsType[*pgconn.PgError](err); ok && cause.Code == "PH005" {

@@ -19,6 +19,7 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	ErrInvalid   = errors.New("invalid argument")
 	ErrRefused   = errors.New("refused")
+	ErrMoved     = errors.New("moved")
 
 	// ErrUnconfirmed says that a transaction is committed, and that a failover may lose it.
 	ErrUnconfirmed = errors.New("not confirmed by a standby")
@@ -30,6 +31,7 @@ var sentinels = map[string]error{
 	"PH003": ErrLeaseLost,
 	"PH004": ErrInvalid,
 	"PH005": ErrRefused,
+	"PH008": ErrMoved,
 
 	unconfirmedCode: ErrUnconfirmed,
 }

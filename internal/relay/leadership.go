@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -108,6 +109,7 @@ const windowsAhead = 2
 // stop or the lead ends. It returns when all windows that were written are settled.
 func (l *leadership) fetch(windows chan<- *pg.Window, written <-chan settled) {
 	retries := true // the next window may have redriven dead letters
+	var moved error // the namespace is closed: what is written may still be settled
 	for taken, rest := 0, false; l.going.Err() == nil; {
 		s, ok := l.await(written, taken < windowsAhead && !rest)
 		if !ok && taken == windowsAhead { // woken without a window that was written
@@ -121,7 +123,11 @@ func (l *leadership) fetch(windows chan<- *pg.Window, written <-chan settled) {
 			break
 		}
 		w, err := l.Pool.TakeRelay(l.ctx, l.take(s, ok, retries))
-		if err != nil {
+		if errors.Is(err, pg.ErrMoved) {
+			moved = err
+			l.settle(s, ok)
+			break
+		} else if err != nil {
 			l.end(err)
 			break
 		}
@@ -136,6 +142,9 @@ func (l *leadership) fetch(windows chan<- *pg.Window, written <-chan settled) {
 	close(windows)
 	for s := range written {
 		l.settle(s, true)
+	}
+	if moved != nil {
+		l.end(moved)
 	}
 }
 

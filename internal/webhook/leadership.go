@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -78,9 +80,17 @@ func (l *leadership) Work(stop, ctx context.Context) error {
 		return err
 	}
 	var reading, recording sync.WaitGroup
-	for _, run := range []func() error{l.readWindows, l.readOwed} {
-		reading.Go(func() { l.endWith(run()) })
-	}
+	var moved error // the namespace is closed: what is being sent may still be recorded
+	reading.Go(func() {
+		err := l.readWindows()
+		if errors.Is(err, pg.ErrMoved) {
+			moved = err
+			stopped()
+			return
+		}
+		l.endWith(err)
+	})
+	reading.Go(func() { l.endWith(l.readOwed()) })
 	reading.Go(l.leaveWindows)
 	recording.Go(func() { l.endWith(l.record.run()) })
 	reading.Wait()
@@ -88,7 +98,7 @@ func (l *leadership) Work(stop, ctx context.Context) error {
 	l.sending.Wait()
 	l.record.close()
 	recording.Wait()
-	err := context.Cause(l.ctx)
+	err := cmp.Or(context.Cause(l.ctx), moved)
 	l.end(nil)
 	return err
 }

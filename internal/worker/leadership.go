@@ -116,7 +116,11 @@ func (l *Lead) lead(stop, work context.Context, held *heldLead, trouble *Trouble
 		l.Log.Warn("the lead was lost; work that was not recorded is done again", "error", loss)
 	} else if err != nil && stop.Err() == nil {
 		trouble.Report(err)
-		Pause(stop, rand.N(l.LeaseFor/10)+TroubleWait/10)
+		wait := TroubleWait / 10
+		if errors.Is(err, pg.ErrMoved) {
+			wait = waitAfter(err)
+		}
+		Pause(stop, rand.N(l.LeaseFor/10)+wait)
 	}
 	if stop.Err() != nil {
 		l.release(work, held)

@@ -13,6 +13,15 @@ import (
 // variable for tests, which set it before they begin.
 var TroubleWait = 2 * time.Second
 
+// waitAfter returns the pause after an error. A namespace stays closed for longer than most
+// other trouble lasts.
+func waitAfter(err error) time.Duration {
+	if errors.Is(err, pg.ErrMoved) {
+		return 5 * TroubleWait
+	}
+	return TroubleWait
+}
+
 // LastWords is how long a process that is stopping tries to record results and to give
 // leases back.
 const LastWords = 10 * time.Second
@@ -55,7 +64,7 @@ func (r Retry) Do(ctx context.Context, fn func(ctx context.Context) error) error
 			continue
 		}
 		r.Trouble.Report(err)
-		if !Pause(ctx, TroubleWait) {
+		if !Pause(ctx, waitAfter(err)) {
 			return err
 		}
 	}

@@ -136,7 +136,9 @@ func (l *loop[B]) take(w *Worker, stop, work context.Context, done *B) (batch B,
 		}
 		batch, err := l.kind.Take(work, n, *done)
 		if err == nil {
-			l.trouble.Over()
+			if batch != none || *done == none { // in a closed namespace the batch done may still be finished
+				l.trouble.Over()
+			}
 			*done = none
 			if batch != none && stop.Err() == nil {
 				return batch, true, false
@@ -187,7 +189,7 @@ func (l *loop[B]) judge(stop context.Context, done B, err error) B {
 		if stop.Err() == nil {
 			l.trouble.Report(err)
 		}
-		Pause(stop, TroubleWait)
+		Pause(stop, waitAfter(err))
 	}
 	return done
 }

@@ -11,7 +11,10 @@ import (
 
 func (p *Pages) namespacePages() {
 	p.screen(Screen{Path: "namespaces", Show: listNamespaces})
-	p.operation(op.DefineNamespace, func(r *Request) string { return r.Link("namespaces") })
+	back := func(r *Request) string { return r.Link("namespaces") }
+	p.operation(op.DefineNamespace, back)
+	p.operation(op.CloseNamespace, back)
+	p.operation(op.OpenNamespace, back)
 }
 
 func listNamespaces(ctx context.Context, r *Request) (*View, error) {

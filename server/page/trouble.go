@@ -109,7 +109,7 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 		t.Show = one("webhooks", "webhook", "name")
 	case "schedules":
 		t.Show = one("schedules", "schedule", "name")
-	case "relays", "archives", "imports":
+	case "relays", "archives", "imports", "namespaces":
 		t.Show = r.Link(f.Check)
 	case "failovers":
 		t.Show, t.Buttons = one("failovers", "failover", "id"), failoverButtons(f)

@@ -6,6 +6,7 @@ export type ErrorCode =
   | 'invalid' // an argument is not valid
   | 'refused' // the state of the thing, or the rights of the caller, do not allow the call
   | 'not_migrated' // the database lacks the schema
+  | 'moved' // the namespace is closed, since it moves to another database: see Moved
   | 'timed_out' // the event that a job waited for has not come in time
   | 'unconfirmed' // the transaction is committed, and a failover may lose it
   | 'closed' // the client is closed
@@ -22,6 +23,19 @@ export class PosthornError extends Error {
     options?: ErrorOptions,
   ) {
     super(message, options)
+  }
+}
+
+/** The namespace is closed, since it moves to another database. Groups and workers wait until it is opened again. */
+export class Moved extends PosthornError {
+  constructor(
+    message: string,
+    /** The database that it has moved to, as the operator who closed it named it, or ''. */
+    readonly movedTo: string,
+    hint?: string,
+    options?: ErrorOptions,
+  ) {
+    super('moved', message, hint, options)
   }
 }
 
@@ -98,6 +112,7 @@ const codes: Record<string, ErrorCode> = {
   PH003: 'lease_lost',
   PH004: 'invalid',
   PH005: 'refused',
+  PH008: 'moved',
 }
 
 /** The SQLSTATE of an error of the server, also of one that has been translated. */
@@ -113,9 +128,11 @@ export function sqlState(error: unknown): string | undefined {
 export function translate(verb: string, error: unknown): unknown {
   const state = sqlState(error)
   const code = state && codes[state]
-  const { detail, hint } = error as { detail?: string; hint?: string }
+  const { detail, hint, constraint } = error as { detail?: string; hint?: string; constraint?: string }
   if (code && !(error instanceof PosthornError)) {
-    return new PosthornError(code, `${verb}: ${messageOf(error)}${detail ? `: ${detail}` : ''}`, hint, { cause: error })
+    const message = `${verb}: ${messageOf(error)}${detail ? `: ${detail}` : ''}`
+    if (code === 'moved') return new Moved(message, constraint ?? '', hint, { cause: error })
+    return new PosthornError(code, message, hint, { cause: error })
   }
   if (state === '42501') {
     return new PosthornError('refused', `${verb}: ${messageOf(error)}`,
@@ -125,9 +142,9 @@ export function translate(verb: string, error: unknown): unknown {
   return error
 }
 
-/** Whether a retry would have the same error. */
+/** Whether a retry would have the same error. A namespace that is closed may be opened again. */
 export function isFinal(error: unknown): boolean {
-  return error instanceof PosthornError && !['timed_out', 'unconfirmed'].includes(error.code)
+  return error instanceof PosthornError && !['moved', 'timed_out', 'unconfirmed'].includes(error.code)
 }
 
 /** Whether a transaction failed only because of a concurrent one. */

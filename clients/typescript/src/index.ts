@@ -4,7 +4,7 @@
  */
 export { Admin, type DeadLetter, type DeadLetterFilter, type JobFilter, type JobState, type JobStatus } from './admin.js'
 export type { DB } from './database.js'
-export { type ErrorCode, EventErrors, Permanent, PosthornError, RetryAfter, Snooze } from './errors.js'
+export { type ErrorCode, EventErrors, Moved, Permanent, PosthornError, RetryAfter, Snooze } from './errors.js'
 export type { Event, Origin, Parse } from './event.js'
 export type { Delivery, FetchOptions } from './fetch.js'
 export { type Filter, type Group, type GroupOptions, type Handler, type Middleware, type Moment, type Patterns, subscribed, type Subscription } from './group.js'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import pg from 'pg'
-import { Permanent, PosthornError, RetryAfter, Snooze } from '../src/index.js'
+import { Moved, Permanent, PosthornError, RetryAfter, Snooze } from '../src/index.js'
 import { child, databaseUrl, effects, gate, kill, namespace, open, run, sql, until } from './world.js'
 
 test('jobs complete, with and without results', async (t) => {
@@ -20,6 +20,30 @@ test('jobs complete, with and without results', async (t) => {
   })
   assert.equal((await ph.admin.job(ids[5]!)).resultText, undefined)
   assert.equal((await ph.admin.job(untagged)).status, 'PENDING')
+})
+
+test('a closed namespace refuses, and its workers and groups wait until it is opened', async (t) => {
+  const name = await namespace()
+  const said: string[] = []
+  const log = (message: string) => void said.push(message)
+  const ph = await open(t, { namespace: name, logger: { info: log, warn: log, error: log } })
+  const done: string[] = []
+  ph.work(['t'], (job) => void done.push(job.title))
+  ph.group('g', { start: 'beginning' }).handle('h', 'e', () => void done.push('event'))
+  run(ph)
+  await ph.publish(ph.pool, { type: 'e' })
+  await ph.enqueue(ph.pool, { title: 'first', tags: ['t'] })
+  await until('both are handled', () => done.length === 2)
+  await sql('select posthorn.close_namespace($1, $2)', [name, 'db2'])
+  await assert.rejects(ph.enqueue(ph.pool, { title: 'refused', tags: ['t'] }), (error) => error instanceof Moved && error.code === 'moved' && error.movedTo === 'db2')
+  await assert.rejects(ph.publish(ph.pool, { type: 'e' }), { code: 'moved', movedTo: 'db2' })
+  const told = () => said.filter((message) => message === 'cannot take work yet, trying again').length
+  await until('both tell it', () => told() === 2)
+  await sql('select posthorn.open_namespace($1)', [name])
+  await ph.publish(ph.pool, { type: 'e' })
+  await ph.enqueue(ph.pool, { title: 'second', tags: ['t'] })
+  await until('both go on', () => done.length === 4)
+  assert.equal(told(), 2)
 })
 
 test('errors say what becomes of a job', async (t) => {

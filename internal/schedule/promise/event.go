@@ -36,6 +36,7 @@ func (p Publish) ended(m *Model, c *schedule.Call) {
 	if p.Plain && m.confidential > 0 && c.Sent.Step > m.confidential {
 		m.fail(secrets, "%s published %s in plain text, after the stream was made confidential in step %d", c.Session, p.Label, m.confidential)
 	}
+	m.begun(c, "published "+p.Label)
 	id, _ := c.Rows[0][0].(int64)
 	if e := m.events[id]; e != nil {
 		m.published(c, e)

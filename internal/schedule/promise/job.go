@@ -59,6 +59,7 @@ type Enqueue struct {
 }
 
 func (e Enqueue) ended(m *Model, c *schedule.Call) {
+	m.begun(c, "enqueued "+e.Label)
 	id, _ := c.Rows[0][0].(int64)
 	m.labels[e.Label] = id
 	c.World["job_"+e.Label] = fmt.Sprint(id)
@@ -94,6 +95,7 @@ func (ClaimJobs) ended(m *Model, c *schedule.Call) {
 		id, _ := row[0].(int64)
 		a := &attempt{worker: c.Session, number: number(fmt.Sprint(row[1])), until: c.Sent.Clock + jobLeaseFor}
 		if n == 0 {
+			m.begun(c, "claimed jobs")
 			c.Vars["job"], c.Vars["attempt"] = fmt.Sprint(id), fmt.Sprint(a.number)
 			c.Vars["jobs"], c.Vars["attempts"] = fmt.Sprint(id), fmt.Sprint(a.number)
 		} else {

@@ -38,6 +38,7 @@ func (k Claim) ended(m *Model, c *schedule.Call) {
 	if len(c.Rows) == 0 {
 		return
 	}
+	m.begun(c, "claimed events")
 	c.Vars["lease"], c.Vars["attempt"] = fmt.Sprint(c.Rows[0][0]), fmt.Sprint(c.Rows[0][1])
 	l := &lease{name: held(c), worker: c.Session, until: c.Sent.Clock + leaseFor, step: c.Now.Step, tx: c.Tx}
 	var failures []string

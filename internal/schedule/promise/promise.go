@@ -26,6 +26,7 @@ const (
 	secrets    = 11
 	waits      = 13
 	precedence = 14
+	closure    = 16
 )
 
 // Rules say what differs between scenarios.
@@ -63,6 +64,8 @@ type Model struct {
 	wrong   []string
 
 	confidential int // the step in which the stream became confidential, or 0
+	closed       int // the step in which the namespace was closed, or 0
+	quiet        int // and that in which nothing from before could commit any more
 }
 
 // operation is a statement that means something to the model.
@@ -87,7 +90,7 @@ func (m *Model) Ended(op any, c *schedule.Call) {
 // allowed are the errors that callers expect: of Posthorn, of a transaction that failed
 // before, of isolation levels, and of a connection that was terminated.
 var allowed = map[string]bool{
-	"PH001": true, "PH002": true, "PH003": true, "PH004": true, "PH005": true,
+	"PH001": true, "PH002": true, "PH003": true, "PH004": true, "PH005": true, "PH008": true,
 	"25P02": true, "40001": true, "57P01": true, "57P02": true, "57P03": true, "": true,
 }
 

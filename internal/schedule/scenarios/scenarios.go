@@ -12,7 +12,7 @@ import (
 
 // All returns all scenarios.
 func All() []*schedule.Scenario {
-	return slices.Concat(logs, reads, orders, letters, subscriptions, jobs, keys, afters, waits, steps, limits, due, lead, webhooks, archives, imports, streams, partitions, restore)
+	return slices.Concat(logs, reads, orders, letters, subscriptions, jobs, keys, afters, waits, steps, limits, due, lead, webhooks, archives, imports, streams, closed, partitions, restore)
 }
 
 // Named returns a scenario, or nil.

@@ -14,8 +14,8 @@
 --   hooks.sql                                      the questions of core to rooms that it does not name
 --
 -- For core
---   check_claim, check_cluster, check_length, check_name, check_numbers, commit_firmly, commit_relaxed, elements,
---   ids_between, is_verified, keep_memory, last_move, lock_class, lock_group, move_numbers,
+--   check_claim, check_cluster, check_length, check_name, check_numbers, commit_durably, commit_firmly, commit_relaxed,
+--   elements, ids_between, is_verified, keep_memory, last_move, lock_class, lock_group, move_numbers,
 --   move_numbers_after_a_crash, notice_restore, read_upto, reused_since, snapshot, to_interval, to_jsonb, to_time,
 --   verify_cluster, write_move
 --

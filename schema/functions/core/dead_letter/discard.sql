@@ -85,6 +85,7 @@ begin
   if exists (select from posthorn.sealed_streams x where x.stream_id = d.stream_id) then
     perform posthorn.check_sealed(d.namespace_id, (select s.name from posthorn.stream_names s where s.id = d.stream_id limit 1), redrive_edited.payload);
   end if;
+  perform posthorn.refuse_closed(d.namespace_id);
   perform posthorn.check_numbers();
   perform posthorn.commit_firmly();
   insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)

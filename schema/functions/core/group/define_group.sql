@@ -13,7 +13,10 @@ begin
   perform posthorn.check_group_config(conf);
   perform posthorn.check_name(define_group.name, 'group', 'Name it for its work, for instance billing.');
   loop
-    insert into posthorn.groups (namespace_id, name) values (ns, define_group.name)
+    insert into posthorn.groups (namespace_id, name, closed)
+    select n.id, define_group.name, n.closed_at is not null from posthorn.namespaces n
+    where n.id = ns and not exists (select from posthorn.groups x where x.namespace_id = ns and x.name = define_group.name)
+    for share of n -- close_namespace waits, and then finds the group
     on conflict (namespace_id, name) do nothing
     returning * into g;
     exit when found;

@@ -48,6 +48,7 @@ create or replace function posthorn.write_message(
 declare
   e posthorn.events;
 begin
+  perform posthorn.refuse_closed(g.namespace_id) from posthorn.groups g where g.id = group_no and g.closed;
   perform posthorn.commit_firmly();
   insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
   values (-group_no, st, write_message.type, write_message.key,

@@ -68,7 +68,7 @@ begin
     then
       select g.namespace_id into home
       from posthorn.groups g
-      where g.id = c.group_id and g.ordering = 'none' and not g.paused and (
+      where g.id = c.group_id and g.ordering = 'none' and not g.paused and not g.closed and (
         select r.due_at from posthorn.retries r
         where r.group_id = c.group_id and r.lease_id is null and r.slot is null
           and r.due_at between coalesce(c.retries_from, '-infinity') and at
@@ -179,7 +179,9 @@ begin
   if settle_lease is not null then
     _ := posthorn.end_lease(settle_lease, settle_attempt);
   end if;
-  if g.paused then
+  if g.closed and settle_lease is null then
+    _ := posthorn.refuse_closed(g.namespace_id);
+  elsif g.paused or g.closed then -- the settlement holds; the next claim is refused
     return null;
   end if;
 
@@ -340,7 +342,7 @@ begin
 end $$;
 
 -- It takes no lock and no xid, so workers may ask often. Sometimes it is true without events, so that the cursor
--- keeps up with the log.
+-- keeps up with the log. In a closed namespace it is true, so that the claim says so.
 create or replace function posthorn.has_work(g posthorn.groups)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -353,7 +355,9 @@ declare
   since timestamptz := '-infinity';
   entries bigint;
 begin
-  if g.paused then
+  if g.closed then
+    return true;
+  elsif g.paused then
     return false;
   end if;
   select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;

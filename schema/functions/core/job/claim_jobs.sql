@@ -40,6 +40,7 @@ returns posthorn.picked_jobs language plpgsql as $$
 declare
   c posthorn.job_claim;
   limited boolean;
+  closed boolean;
   endings_from bigint;
   locked boolean := false;             -- this transaction alone may count the jobs of limited tags
   picked posthorn.picked_jobs;
@@ -58,11 +59,13 @@ begin
     posthorn.now(), null, null, null, alone);
   select n.id, exists (select from posthorn.job_hints h where h.namespace_id = n.id),
     pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null and posthorn.has_fair_turns(n.id, null, c.tags, null),
-    exists (select from posthorn.job_limits l where l.namespace_id = n.id)
-  into c.namespace_id, c.hinted, c.fair, limited
+    exists (select from posthorn.job_limits l where l.namespace_id = n.id), n.closed_at is not null
+  into c.namespace_id, c.hinted, c.fair, limited, closed
   from posthorn.namespaces n where n.namespace = namespace_name;
   if not found then
     _ := posthorn.namespace_id(namespace_name); -- raises
+  elsif closed then
+    _ := posthorn.refuse_closed(c.namespace_id);
   end if;
   if posthorn.jobs_have_waited() then
     endings_from := coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1);

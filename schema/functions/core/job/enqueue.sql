@@ -18,7 +18,7 @@ create or replace function posthorn.enqueue(
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  ns int := posthorn.namespace_id(enqueue.namespace);
+  ns int := posthorn.open_namespace_id(enqueue.namespace);
   at timestamptz := posthorn.now();
   due timestamptz := coalesce(enqueue.run_at, at);
   labels text[] := posthorn.job_tags(enqueue.tags);
@@ -221,7 +221,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  ns int := posthorn.namespace_id(enqueue_batch.namespace);
+  ns int := posthorn.open_namespace_id(enqueue_batch.namespace);
   at timestamptz := posthorn.now();
   n int := cardinality(enqueue_batch.titles);
   fair boolean := enqueue_batch.fair_keys is not null or pg_sequence_last_value('posthorn.fair_clocks_n_seq') is not null;

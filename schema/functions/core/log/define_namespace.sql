@@ -68,3 +68,34 @@ begin
 end $$;
 comment on function posthorn.namespace_id(text) is
   'publisher, consumer: The id of a namespace; an error if there is none.';
+
+-- The id of a namespace that events or jobs are written to; an error if it is closed.
+create or replace function posthorn.open_namespace_id(namespace text)
+returns int language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  n posthorn.namespaces;
+begin
+  select x.* into n from posthorn.namespaces x where x.namespace = open_namespace_id.namespace;
+  if not found then
+    perform posthorn.namespace_id(open_namespace_id.namespace); -- raises
+  elsif n.closed_at is not null then
+    perform posthorn.refuse_closed(n.id);
+  end if;
+  return n.id;
+end $$;
+
+-- Raises that a namespace is closed, if it is. Programs read the new place in the name of the constraint.
+create or replace function posthorn.refuse_closed(namespace_id int)
+returns void language plpgsql stable as $$
+declare
+  n posthorn.namespaces;
+begin
+  select x.* into n from posthorn.namespaces x where x.id = refuse_closed.namespace_id and x.closed_at is not null;
+  if found then
+    raise exception 'namespace % is closed', quote_literal(n.namespace)
+      using errcode = 'PH008', detail = coalesce('it has moved to ' || n.moved_to, ''), constraint = coalesce(n.moved_to, ''),
+        hint = format('Use the database that it has moved to. If it has not moved, open it: open_namespace(%L).', n.namespace);
+  end if;
+end $$;

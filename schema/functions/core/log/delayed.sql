@@ -28,6 +28,7 @@ begin
       select x.id from posthorn.delayed x
       where x.deliver_at <= (select posthorn.now())
         and (not exists (select from posthorn.sealed_streams y where y.stream_id = x.stream_id) or posthorn.sealed_with(x.payload) is not null)
+        and not exists (select from posthorn.namespaces n where n.id = x.namespace_id and n.closed_at is not null)
       order by x.deliver_at, x.id limit max_events for update skip locked)
     returning d.*
   )

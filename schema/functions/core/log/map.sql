@@ -15,6 +15,7 @@
 --   publish ──► events                 plain events: one insert
 --      └► publish_with_care            all others: delayed, deduplicated, with tags, to streams with a policy
 --   publish_many, publish_batch        many at once; publish_in_turn shares one commit among callers
+--   open_namespace_id, refuse_closed                       what writes to a namespace, and what claims, asks whether it is open
 --   sealed_streams is looked up by each of them: check_sealed refuses a payload in the clear; see the rooms base and seal
 --   read_log, read_events              after a cursor: in the order of transactions, so that no event is missed
 --   await_news                         sleeps until a transaction has ended that a reader may have to read
@@ -25,13 +26,13 @@
 --
 -- For core
 --   advance, check_message, deliver_delayed, document_contains, event_envelope, events_of, has_arrived, late_events,
---   maintain_events_table_if_due, may_be_late, merge_streams, reads_since, refuse_origin, refuse_reserved, rfc3339,
---   stream_hash, stream_id
+--   lock_stream_names, maintain_events_table_if_due, may_be_late, merge_streams, open_namespace_id, reads_since,
+--   refuse_closed, refuse_origin, refuse_reserved, rfc3339, stream_hash, stream_id
 --
 -- For rooms
 --   check_batch, check_message, create_partition, cursor_from, cursor_text, events_of, late_events,
---   lock_stream_names, may_be_late, partition_end, partition_unit, publish_own, refuse_reserved, stream_id,
---   stream_ids, with_origin
+--   lock_stream_names, may_be_late, open_namespace_id, partition_end, partition_unit, publish_own, refuse_closed,
+--   refuse_reserved, stream_id, stream_ids, with_origin
 --
 -- For faces
 --   document_contains

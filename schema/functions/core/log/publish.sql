@@ -119,6 +119,7 @@ begin
     from posthorn.stream_names s
     where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream and s.plain is null
       and not exists (select from posthorn.sealed_streams x where x.stream_id operator(pg_catalog.=) s.id)
+      and not exists (select from posthorn.namespaces n where n.id operator(pg_catalog.=) s.namespace_id and n.closed_at is not null)
     limit 1;
     if found then
       return pg_catalog.currval('posthorn.event_id');
@@ -169,7 +170,7 @@ create or replace function posthorn.publish_with_care(
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  ns int := posthorn.namespace_id(publish_with_care.namespace);
+  ns int := posthorn.open_namespace_id(publish_with_care.namespace);
   st bigint;
   new_id bigint;
   known_id bigint;
@@ -214,14 +215,16 @@ end $$;
 comment on function posthorn.publish_with_care(text, text, json, text, text, text[], json, timestamptz, text) is
   'publisher: Publishes any event: also to new streams, with large payloads, tags, times and dedup keys.';
 
--- Publishes an event of Posthorn itself. Its type is one that publish refuses.
+-- Publishes an event of Posthorn itself. Its type is one that publish refuses. A closed namespace gets none: the settlement
+-- that has the news goes on.
 create or replace function posthorn.publish_own(namespace text, type text, payload json, stream text, key text)
 returns void language plpgsql as $$
 begin
   perform posthorn.commit_firmly();
   insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata)
-  values (posthorn.namespace_id(publish_own.namespace), posthorn.stream_id(publish_own.namespace, publish_own.stream), publish_own.type,
-    publish_own.key, publish_own.payload, '{}');
+  select n.id, posthorn.stream_id(publish_own.namespace, publish_own.stream), publish_own.type, publish_own.key, publish_own.payload, '{}'
+  from posthorn.namespaces n
+  where n.id = posthorn.namespace_id(publish_own.namespace) and n.closed_at is null;
 end $$;
 
 -- The id of the event under a dedup key: new_id, unless the key was used lately. stream_id is 0 except for restricted

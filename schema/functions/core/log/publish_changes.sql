@@ -145,6 +145,7 @@ declare
   table_name text := format('%s.%s', tg_table_schema, tg_table_name);
   version text;
   context text;
+  ns int;
   st bigint;
   before bigint;
   after bigint;
@@ -181,6 +182,7 @@ begin
   if hook is not null then
     version := posthorn.check_hook(hook, tg_relid);
   end if;
+  ns := posthorn.open_namespace_id(settings->>'namespace');
   st := posthorn.stream_id(settings->>'namespace', settings->>'stream');
   if exists (select from posthorn.sealed_streams x where x.stream_id = st) then
     perform posthorn.refuse_pushed_plaintext(table_name, settings->>'stream');
@@ -188,7 +190,7 @@ begin
   perform posthorn.check_numbers();
   perform posthorn.commit_firmly();
   execute posthorn.changes_insert(tg_op, tg_relid, hook)
-  using posthorn.namespace_id(settings->>'namespace'), st,
+  using ns, st,
     posthorn.change_type(table_name, tg_op), table_name, posthorn.setting('max_payload_bytes')::int,
     posthorn.primary_key(tg_relid), hook, tg_relid, version;
   return null;

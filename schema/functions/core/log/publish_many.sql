@@ -66,7 +66,7 @@ declare
   n int := cardinality(types);
 begin
   perform posthorn.check_numbers();
-  ns := posthorn.namespace_id(namespace);
+  ns := posthorn.open_namespace_id(namespace);
   perform posthorn.keep_memory();
   if cardinality(payloads) is distinct from n
     or n <> any (array[coalesce(cardinality(streams), n), coalesce(cardinality(keys), n),

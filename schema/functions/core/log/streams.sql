@@ -81,6 +81,7 @@ begin
   )
   update posthorn.stream_names s
   set plain = not exists (select from posthorn.sealed_streams x where x.stream_id = s.id)
+    and not exists (select from posthorn.namespaces n where n.id = s.namespace_id and n.closed_at is not null)
   from new where s.ctid = new.place and not new.twin;
   get diagnostics n = row_count;
   return n;

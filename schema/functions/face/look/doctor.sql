@@ -16,7 +16,7 @@ begin
     perform posthorn.namespace_id(of_namespace);
   end if;
   foreach name in array array[
-    'settings', 'roles', 'cluster', 'failovers', 'held-back log', 'partitions', 'upkeep', 'groups', 'projections', 'subscriptions',
+    'settings', 'roles', 'cluster', 'failovers', 'namespaces', 'held-back log', 'partitions', 'upkeep', 'groups', 'projections', 'subscriptions',
     'relays', 'webhooks', 'archives', 'imports', 'jobs', 'failed jobs', 'schedules', 'bloat', 'confidential streams']
   loop
     if clock_timestamp() - began > doctor.deadline then
@@ -38,7 +38,7 @@ end $$;
 comment on function posthorn.doctor(interval, text, text[]) is
   'admin: Examines the installation, or with a namespace what concerns it. Level ok: nothing to do; warn: it works, but not for long, not fast or not safely; fail: it does not work, or loses events. A row is about as many things as it says: equal findings of a namespace are one. failing: something is tried now, and fails.';
 
--- The row with level ok is for a check that has found nothing else. Of each kind of finding the ten worst namespaces are
+-- The row with level ok is for a check that has found nothing else. What waits in a closed namespace is no trouble. Of each kind of finding the ten worst namespaces are
 -- shown; with a namespace nothing is left out. A finding that ends with an error ends with the message: of an error with
 -- a stack that is its first line.
 create or replace function posthorn.findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
@@ -49,6 +49,8 @@ as $$
   with x as materialized (
     select x.*, row_number() over () as n, bool_or(x.level <> 'ok') over () as trouble
     from posthorn.examine(findings.check_name, findings.of_namespace, findings.hidden_streams) x
+    where findings.check_name = 'namespaces' or x.namespace is null
+      or not exists (select from posthorn.namespaces n where n.namespace = x.namespace and n.closed_at is not null)
   ), f as materialized (
     select x.level, x.namespace, x.alike, array_agg(x.subject order by x.n) as subjects,
       split_part((array_agg(x.found order by x.n))[1], e'\n', 1) as worst,
@@ -122,6 +124,7 @@ begin
     when 'held-back log' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_transactions() x;
     when 'partitions' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_partitions() x;
     when 'upkeep' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_upkeep() x;
+    when 'namespaces' then return query select * from posthorn.examine_namespaces(of_namespace);
     when 'failovers' then return query select * from posthorn.examine_failovers(of_namespace, hidden_streams);
     when 'groups' then return query select * from posthorn.examine_groups(of_namespace, hidden_streams);
     when 'projections' then return query select * from posthorn.examine_projections(of_namespace, hidden_streams);

@@ -37,7 +37,7 @@ as $$
     join posthorn.namespaces n on n.id = g.namespace_id
     cross join lateral (select x.at from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
     cross join lateral (select posthorn.oldest_unread(g) as oldest) o
-    where not g.paused and posthorn.has_work(g) and (of_namespace is null or n.namespace = of_namespace)
+    where not g.paused and not g.closed and posthorn.has_work(g) and (of_namespace is null or n.namespace = of_namespace)
       and g.kind in ('group', 'projection')
       and g.name not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'group') u)
       and not exists (select from posthorn.projections p where p.group_id = g.id and p.failures > 0)

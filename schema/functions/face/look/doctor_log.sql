@@ -55,6 +55,7 @@ as $$
         select d.deliver_at from posthorn.delayed d
         where not exists (
           select from posthorn.sealed_streams x where x.stream_id = d.stream_id and posthorn.sealed_with(d.payload) is null)
+          and not exists (select from posthorn.namespaces n where n.id = d.namespace_id and n.closed_at is not null)
         order by d.deliver_at, d.id limit 1) as overdue,
       'run posthorn up or another node, which does the upkeep of the log, or every second: select posthorn.tend()' as advice
     from posthorn.cluster c

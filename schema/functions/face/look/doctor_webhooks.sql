@@ -9,7 +9,7 @@ as $$
     join posthorn.groups g on g.id = l.id
     join posthorn.namespaces n on n.id = g.namespace_id
     cross join lateral (select posthorn.oldest_unread(g) as oldest) o
-    where l.kind = 'webhooks' and (l.until > posthorn.now()) is not true and not g.paused and posthorn.has_work(g)
+    where l.kind = 'webhooks' and (l.until > posthorn.now()) is not true and not g.paused and not g.closed and posthorn.has_work(g)
       and (of_namespace is null or n.namespace = of_namespace)
       and exists (
         select from posthorn.webhooks w where w.group_id = l.id

@@ -18,6 +18,7 @@ begin
   end if;
   perform posthorn.commit_durably();
   select x.* into g from posthorn.groups x where x.id = a.group_no;
+  perform posthorn.refuse_closed(g.namespace_id) where g.closed;
   select r.events, r.ripe into plan_archive.events, ripe from posthorn.read_for_archive(a, g, plan_archive.max_events) r;
   plan_archive.segments := posthorn.cut_archive(a, ripe);
   return next;

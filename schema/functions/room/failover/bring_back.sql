@@ -6,7 +6,7 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  ns int := posthorn.namespace_id(bring_back.namespace);
+  ns int := posthorn.open_namespace_id(bring_back.namespace);
   move bigint := posthorn.failover_move(bring_back.failover);
   log constant uuid := posthorn.origin();
   e posthorn.lost_events;

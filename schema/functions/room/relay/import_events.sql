@@ -20,6 +20,7 @@ declare
   repeats int[];
   imported bigint;
 begin
+  perform posthorn.refuse_closed(i.namespace_id);
   perform posthorn.check_positions(i.id, import_events.streams, import_events.positions);
   perform posthorn.check_origins(import_events.logs, import_events.metadata);
   if posthorn.has_origins(import_events.metadata) then

@@ -28,7 +28,9 @@ begin
   if not (select posthorn.is_verified(k) from posthorn.cluster k) then
     _ := posthorn.verify_cluster();
   end if;
-  if g.paused then
+  if g.closed then
+    _ := posthorn.refuse_closed(g.namespace_id);
+  elsif g.paused then
     return;
   end if;
 
@@ -63,13 +65,18 @@ create or replace function posthorn.take_aside(
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
+declare
+  g posthorn.groups;
 begin
   perform posthorn.check_claim(1, take_aside.lease_for, take_aside.token);
   if pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
   end if;
   perform posthorn.hold_relay(take_aside.group_id, take_aside.owner, take_aside.epoch);
-  if (select g.paused from posthorn.groups g where g.id = take_aside.group_id) then
+  select x.* into g from posthorn.groups x where x.id = take_aside.group_id;
+  if g.closed then
+    perform posthorn.refuse_closed(g.namespace_id);
+  elsif g.paused then
     return;
   end if;
   return query

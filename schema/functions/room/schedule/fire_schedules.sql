@@ -1,5 +1,6 @@
 -- The event and the next time are written in one transaction under a lock of the row. So each due time is fired
--- once, however many callers there are and whichever of them dies.
+-- once, however many callers there are and whichever of them dies. While a namespace is closed its schedules keep their
+-- times, as in an outage: they fire where it goes on.
 create or replace function posthorn.fire_schedules(max_events int default 1000)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -16,6 +17,7 @@ begin
   for t in
     select x.* from posthorn.scheduled_tasks x
     where x.next_run_at is not null and greatest(x.next_run_at, x.not_before) <= today
+      and not exists (select from posthorn.namespaces n where n.namespace = x.namespace and n.closed_at is not null)
     order by greatest(x.next_run_at, x.not_before) limit 100
     for update skip locked
   loop
@@ -125,7 +127,7 @@ begin
   today := posthorn.now(); -- read after the wait for the row
   due := coalesce(t.next_run_at <= today, false);
   if only_if_due then
-    if due then
+    if due and not exists (select from posthorn.namespaces n where n.namespace = t.namespace and n.closed_at is not null) then
       perform posthorn.fire_schedule(t, today, 100);
     end if;
     return null;

@@ -42,7 +42,8 @@ begin
     where s.namespace_id = ns and s.name = set_stream_policy.stream and x.stream_id = s.id;
   end if;
   update posthorn.stream_names s set plain = not sealed
-  where s.namespace_id = ns and s.name = set_stream_policy.stream and s.plain = sealed;
+  where s.namespace_id = ns and s.name = set_stream_policy.stream and s.plain = sealed
+    and (sealed or not exists (select from posthorn.namespaces n where n.id = ns and n.closed_at is not null));
   perform posthorn.note_active_key(ns, set_stream_policy.stream);
 end $$;
 comment on function posthorn.set_stream_policy(text, text, text, text, text, int) is

@@ -29,7 +29,9 @@ begin
   if not (select posthorn.is_verified(k) from posthorn.cluster k) then
     _ := posthorn.verify_cluster();
   end if;
-  if g.paused then
+  if g.closed then
+    _ := posthorn.refuse_closed(g.namespace_id);
+  elsif g.paused then
     return;
   end if;
   taken := posthorn.take_left_behind(g, take_webhooks.owner, posthorn.now() + take_webhooks.lease_for, gen_random_uuid());
@@ -125,7 +127,7 @@ begin
   where x.id = due_webhooks.group_id and l.owner = due_webhooks.owner and l.epoch = due_webhooks.epoch;
   if not found then
     perform posthorn.hold('webhooks', due_webhooks.group_id, due_webhooks.owner, due_webhooks.epoch);
-  elsif g.paused then
+  elsif g.paused or g.closed then -- take_webhooks says that it is closed
     return;
   end if;
   return query

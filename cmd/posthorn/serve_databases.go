@@ -71,11 +71,11 @@ func (w *web) printMany(ctx context.Context, out io.Writer, all []*attendant) er
 	if err := w.print(out); err != nil {
 		return err
 	}
-	late := time.After(firstOpen)
+	ctx, cancel := context.WithTimeout(ctx, firstOpen)
+	defer cancel()
 	for _, t := range all {
 		select {
 		case <-t.tried:
-		case <-late:
 		case <-ctx.Done():
 		}
 		if _, err := fmt.Fprintf(out, "database %s: %s/d/%s/, %s\n", t.name, w.url(), t.name, t.state()); err != nil {

@@ -34,6 +34,9 @@ func TestServeSeveralDatabases(t *testing.T) {
 			}
 		}
 	}
+	await.True(t, "the others are open", func() bool {
+		return statusOf(t, p.url+"/d/orders/v1/groups", "") == 200 && statusOf(t, p.url+"/d/billing/v1/groups", "") == 200
+	})
 	others()
 	if got := statusOf(t, p.url+"/d/far/v1/groups", ""); got != 503 {
 		t.Errorf("a database whose server is stopped: status %d", got)
@@ -63,6 +66,7 @@ func TestSeveralDatabasesRequireTokens(t *testing.T) {
 	cmd := exec.Command("posthorn", "serve", "--listen", "0.0.0.0:0", "--database", "orders="+orders, "--database", "billing="+posthorntest.Database(t))
 	p := start(t, cmd)
 	for path, want := range map[string]int{"/d/orders/v1/groups": 200, "/d/billing/v1/groups": 401} {
+		await.True(t, path+" is open", func() bool { return statusOf(t, p.url+path, secret) != 503 })
 		if got := statusOf(t, p.url+path, secret); got != want {
 			t.Errorf("%s: status %d, want %d", path, got, want)
 		}

@@ -160,13 +160,29 @@ var scriptSettings = []string{
 	"client_min_messages = warning",
 }
 
+// restUpkeep takes the locks of the parts of upkeep, before any table: programs leave out a part that is locked. Upkeep
+// locks tables in another order than a migration. If it was the first to wait, Postgres would end it in a deadlock before
+// the migration gives up.
+const restUpkeep = `
+do $$
+begin
+  if exists (
+    select from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+    where n.nspname = 'posthorn' and p.proname = 'upkeep_parts')
+  then
+    perform pg_catalog.pg_advisory_xact_lock(posthorn.lock_class('upkeep'), pg_catalog.hashtext(part))
+    from pg_catalog.unnest(posthorn.upkeep_parts()) part;
+  end if;
+end $$;
+`
+
 func apply(ctx context.Context, tx pgx.Tx, steps []Step, opts Options) error {
 	settings := fmt.Sprintf("set local lock_timeout = %d;\n", opts.LockTimeout.Milliseconds())
 	for _, s := range scriptSettings {
 		settings += "set local " + s + ";\n"
 	}
-	if _, err := tx.Exec(ctx, settings); err != nil {
-		return err
+	if _, err := tx.Exec(ctx, settings+restUpkeep); err != nil {
+		return fmt.Errorf("wait for upkeep: %w", err)
 	}
 	for _, step := range steps {
 		opts.Logger.Debug("apply", "file", step.Name)

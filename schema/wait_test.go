@@ -3,6 +3,7 @@ package schema_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -129,5 +130,38 @@ func TestMigrateGivesUpWithContext(t *testing.T) {
 
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "migrations/002_more.sql") {
 		t.Errorf("error = %v, want context.Canceled and the file that had to wait", err)
+	}
+}
+
+// Upkeep locks tables in another order than a migration does. So a migration waits for upkeep before it locks any table.
+func TestMigrateWaitsForUpkeep(t *testing.T) {
+	t.Parallel()
+	url := posthorntest.Database(t)
+	upkeep := connect(t, url)
+	run(t, upkeep, "begin; select pg_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext('sweep'))") // as posthorn.tend does
+	log, done := start(t, nextRelease(t), url)
+	log.await(t, retrying)
+	run(t, upkeep, "commit")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// While a migration works, programs leave upkeep to a later turn.
+func TestUpkeepRestsDuringAMigration(t *testing.T) {
+	t.Parallel()
+	url := posthorntest.Database(t)
+	observer := connect(t, url)
+	run(t, observer, "select pg_advisory_lock(42)")
+	next := present(t)
+	next["revision"] = file("1000000 -")
+	next[fmt.Sprintf("migrations/%03d_next.sql", schema.Embedded().Migration+1)] = file("select pg_advisory_xact_lock(42);\n")
+	_, done := start(t, schema.Load(t, next), url)
+	await.True(t, "a part of upkeep rests", func() bool {
+		return value[string](t, observer, "select posthorn.tend_part('sweep')->>'sweep'") == "busy"
+	})
+	run(t, observer, "select pg_advisory_unlock(42)")
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

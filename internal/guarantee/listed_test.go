@@ -28,7 +28,7 @@ var unlisted = map[string]string{
 		examine_transactions examine_upkeep examine_webhooks examine_writers findings first_ready_jobs in_words seen_error shell_word unseen_things untaken_jobs worked_tags`,
 	"a part of outbox_event, which shows the whole log":                "relayed_row stream_relays unrelayed_ranges",
 	"moves the whole log, or needs an empty one":                       "begin_restore cover_times end_restore rebase restore_events",
-	"advice to people, the type of an event, or a part of a migration": "config event grant_role migrations",
+	"advice to people, the type of an event, or a part of a migration": "config event grant_role lock_class migrations",
 }
 
 // recorder notes the statements that a call sends.

@@ -1,6 +1,7 @@
 package archive_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/posthorn/posthorn/internal/test/testworld"
@@ -37,4 +38,30 @@ func TestLostEventsAreFoundInAnArchive(t *testing.T) {
 	testworld.Equal(t, "failovers", testworld.Column[string](w.World, "select concat_ws(' ', lost, looked, not_looked, errors) from posthorn.list_failovers('default')"),
 		[]string{`5 {"archive archive"} {} {}`})
 	testworld.Equal(t, "brought back", testworld.Ask[int](w.World, "select posthorn.bring_back('default', 1)"), 5)
+}
+
+// A segment that a failover has forgotten may have the ends of a later one, and other events between. The later one takes its
+// place, once the lost events are listed. Without a failover, it is a conflict.
+func TestSegmentReplacesAForgottenOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish("orders", 3)
+	w.archive(quick)
+	w.Exec("alter table posthorn.events disable trigger append_only")
+	lost := testworld.Ask[int64](w.World, "delete from posthorn.events where id = (select min(id) + 1 from posthorn.events) returning id")
+	w.Exec("update posthorn.archive_segments set ids = array[first_id, last_id], events = 2, written_at = null")
+	w.Exec("delete from posthorn.archive_days")
+	w.Exec("update posthorn.archive_streams set unwritten = 1")
+	stop := w.run(quick)
+	w.Await("select exists (select from posthorn.archive_streams where error like '%exists and has other events%')")
+	stop()
+	w.Exec("update posthorn.archive_streams set lease_until = null")
+	w.Exec("select setval('posthorn.life_since', 1, false), posthorn.notice_restore()") // as a crash does, and the next session
+	w.archive(quick)
+	testworld.Equal(t, "the lost events", testworld.Column[int64](w.World, "select id from posthorn.list_lost_events('default', 1)"), []int64{lost})
+	w.verified(2)
+	kept, err := filepath.Glob(filepath.Join(w.dir, "default", "orders", "*", "*", "*", "*.forgotten-*"))
+	if err != nil || len(kept) != 1 {
+		t.Errorf("%q, %v: the forgotten segment is not kept", kept, err)
+	}
 }

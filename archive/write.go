@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -48,7 +49,7 @@ func (a *Archiver) writeSegment(ctx context.Context, encoder *encoder, stream pg
 		key := dayPrefix(a.config.Namespace, stream.Name, seg.Day) + segmentName(seg.FirstID, seg.LastID)
 		err = a.store.put(ctx, key, object.data, true)
 		if errors.Is(err, errExists) {
-			err = a.adopt(ctx, key, object, &seg)
+			err = a.adopt(ctx, stream, key, object, &seg)
 		}
 		if err != nil {
 			return err
@@ -59,18 +60,39 @@ func (a *Archiver) writeSegment(ctx context.Context, encoder *encoder, stream pg
 
 // adopt accepts an existing object as the segment if it has the same contents: an
 // earlier worker wrote it, and crashed before it recorded the segment.
-func (a *Archiver) adopt(ctx context.Context, key string, ours encoded, seg *pg.ArchiveSegment) error {
+func (a *Archiver) adopt(ctx context.Context, stream pg.ArchiveStream, key string, ours encoded, seg *pg.ArchiveSegment) error {
 	theirs, err := a.store.get(ctx, key)
 	if err != nil {
 		return err
 	}
 	if !ours.sameContent(theirs) {
-		return conflict(fmt.Sprintf("%s/%s exists and has other events", a.store.location, key),
-			"Something else writes there, or somebody changed it. Look at it, and move it away if it is not of this archive.")
+		return a.replace(ctx, stream, key, theirs, ours, seg.FirstID)
 	}
 	seg.Size = int64(len(theirs))
 	seg.SHA256 = sumOf(theirs)
 	return nil
+}
+
+// replace writes a segment in place of one that a failover has forgotten, and keeps that beside it. Both have the same
+// ends, and other events between: those that were lost, and those that were committed late. The archive was compared with
+// the log before, so that the lost ones are listed.
+func (a *Archiver) replace(ctx context.Context, stream pg.ArchiveStream, key string, theirs []byte, ours encoded, firstID int64) error {
+	if err := a.checkOrigin(ctx, stream); err != nil {
+		return err
+	}
+	compared, err := pg.IsArchiveCompared(ctx, a.db, a.config.Namespace, a.config.Name, firstID)
+	if err != nil {
+		return err
+	}
+	if !compared {
+		return conflict(fmt.Sprintf("%s/%s exists and has other events", a.store.location, key),
+			"Something else writes there, or somebody changed it. Look at it, and move it away if it is not of this archive.")
+	}
+	beside := strings.TrimSuffix(key, segmentExtension) + ".forgotten-" + sumOf(theirs)[:8] + segmentExtension
+	if err := a.store.put(ctx, beside, theirs, false); err != nil {
+		return err
+	}
+	return a.store.put(ctx, key, ours.data, false)
 }
 
 // writeManifests writes the manifests of the days with new segments, then that of the

@@ -57,6 +57,14 @@ func OwedArchiveLook(ctx context.Context, db DB, archive int) (look ArchiveLook,
 	return all[0], true, nil
 }
 
+// IsArchiveCompared reports whether a failover, crash or restore has ended the life of the log that an id is of, and
+// the archive was compared with the log since, after each of them.
+func IsArchiveCompared(ctx context.Context, db DB, namespace, archive string, id int64) (compared bool, err error) {
+	err = db.QueryRow(ctx, "select coalesce(bool_and($2::text = any (f.looked)), false) from posthorn.list_failovers($1::text) f where f.next_id > $3::bigint",
+		namespace, "archive "+archive, id).Scan(&compared)
+	return compared, Translate("look for failovers", err)
+}
+
 // ForgottenSegments returns the first ids of those segments that the log has not written.
 func ForgottenSegments(ctx context.Context, db DB, archive int, firstIDs, lastIDs []int64) ([]int64, error) {
 	return Collect(ctx, db, "look for segments", pgx.RowTo[int64],

@@ -6,7 +6,7 @@ import (
 )
 
 // JobRate counts the jobs that were enqueued and ended in an interval, and has the seconds within which half of them and 95
-// of 100 were taken by a worker, and done. The times are right within a factor of two, and nil if there are none.
+// of 100 were taken by a worker, and done. The times are right within a tenth, and nil if there are none.
 type JobRate struct {
 	At        time.Time `json:"at"`       // where the interval begins
 	Seconds   float64   `json:"seconds"`  // its length

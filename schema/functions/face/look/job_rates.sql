@@ -31,11 +31,11 @@ begin
       select x.i, x.part, (x.sample).*
       from posthorn.job_samples_since(posthorn.namespace_id(job_rates.namespace), coalesce(job_rates.tag, ''), since, width, job_rates.intervals) x
     ), times as (
-      select x.i, array_agg(coalesce(x.waited, 0) order by x.nth) as waited, array_agg(coalesce(x.ran, 0) order by x.nth) as ran
+      select x.i, array_agg(array[x.bucket, x.jobs]) filter (where not x.ran) as waited, array_agg(array[x.bucket, x.jobs]) filter (where x.ran) as ran
       from (
-        select s.i, u.nth, sum(u.waited * s.part) as waited, sum(u.ran * s.part) as ran
-        from s cross join lateral unnest(s.waited, s.ran) with ordinality u (waited, ran, nth)
-        group by s.i, u.nth) x
+        select s.i, k.ran, b.bucket::float8 as bucket, case when b.bucket < 0 then max(b.jobs)::float8 else sum(b.jobs * s.part) end as jobs
+        from s cross join lateral (values (false, s.waited), (true, s.ran)) k (ran, counts) cross join lateral posthorn.time_buckets(k.counts) b
+        group by s.i, k.ran, b.bucket) x
       group by x.i
     )
     select since + r.i * width, extract(epoch from least(width, upto - (since + r.i * width)))::float8, r.enqueued, r.completed, r.failed,
@@ -52,7 +52,7 @@ begin
     order by r.i;
 end $$;
 comment on function posthorn.job_rates(text, interval, int, text) is
-  'admin: The jobs of a namespace, or of one of its tags, that were enqueued, completed and failed for good in each of up to 120 intervals of a period up to 8 days, until the last sample, and the seconds within which half of them and 95 of 100 were taken by a worker and done. As rates; the last interval is there in any case. The times are right within a factor of two; those until a worker took a job are of jobs that were done at the first attempt.';
+  'admin: The jobs of a namespace, or of one of its tags, that were enqueued, completed and failed for good in each of up to 120 intervals of a period up to 8 days, until the last sample, and the seconds within which half of them and 95 of 100 were taken by a worker and done. As rates; the last interval is there in any case. The times are right within a tenth, and none is longer than the longest one; those until a worker took a job are of jobs that were done at the first attempt.';
 
 create or replace function posthorn.busiest_tags(namespace text, period interval default '1 hour', intervals int default 60, most int default 20)
 returns table (
@@ -75,12 +75,12 @@ begin
       from s group by s.tag
       order by sum((s.enqueued + s.completed + s.failed) * s.part) desc, s.tag limit busiest_tags.most
     ), times as (
-      select x.tag, array_agg(coalesce(x.waited, 0) order by x.nth) as waited, array_agg(coalesce(x.ran, 0) order by x.nth) as ran
+      select x.tag, array_agg(array[x.bucket, x.jobs]) filter (where not x.ran) as waited, array_agg(array[x.bucket, x.jobs]) filter (where x.ran) as ran
       from (
-        select s.tag, u.nth, sum(u.waited * s.part) as waited, sum(u.ran * s.part) as ran
-        from s cross join lateral unnest(s.waited, s.ran) with ordinality u (waited, ran, nth)
+        select s.tag, k.ran, b.bucket::float8 as bucket, case when b.bucket < 0 then max(b.jobs)::float8 else sum(b.jobs * s.part) end as jobs
+        from s cross join lateral (values (false, s.waited), (true, s.ran)) k (ran, counts) cross join lateral posthorn.time_buckets(k.counts) b
         where s.tag in (select y.tag from busiest y)
-        group by s.tag, u.nth) x
+        group by s.tag, k.ran, b.bucket) x
       group by x.tag
     )
     select b.tag, b.enqueued, b.completed, b.failed, posthorn.time_within(t.waited, 0.95), posthorn.time_within(t.ran, 0.95),

@@ -90,28 +90,69 @@ as $$
   from e cross join (select count(*) as jobs, max(x.id) as last from e x) n
 $$;
 
--- How many of some times, in milliseconds, are below 2, 4, 8 and so on, and not below the power before: such counts add up
--- over minutes, and percentiles do not.
+-- Where a bucket of times ends, in milliseconds. Bucket 0 begins at 0, and each further one where that before it ends: eight
+-- of them double the time, so a time between the ends of a bucket is right within a tenth.
+create or replace function posthorn.bucket_end(bucket int)
+returns float8 language sql immutable parallel safe
+return 2 ^ (bucket / 8.0::float8);
+
+-- How many of some times, in milliseconds, are in each bucket that has any, as pairs, and one more pair: -1 and the longest
+-- time. Counts add up over minutes, and percentiles do not.
 create or replace function posthorn.time_counts(times float8[], weights float8[])
 returns bigint[] language sql immutable as $$
-  with c as (
-    select least(floor(ln(greatest(u.ms, 1)) / ln(2::float8) + 1e-9), 31)::int as power, round(sum(u.weight))::bigint as jobs
-    from unnest(times, weights) u (ms, weight) where u.ms is not null group by 1
+  with t as materialized (
+    select least(greatest(floor(ln(greatest(u.ms, 0.5)) / ln(2::float8) * 8 + 1e-9) + 1, 0), 300)::int as bucket, u.ms, u.weight
+    from unnest(times, weights) u (ms, weight) where u.ms is not null
   )
-  select coalesce(array_agg(coalesce(c.jobs, 0) order by p.power) filter (where exists (select from c)), '{}')
-  from generate_series(0, 31) p (power) left join c on c.power = p.power
+  select coalesce(array_agg(array[c.bucket, c.jobs] order by c.bucket), '{}')
+  from (
+    select t.bucket, round(sum(t.weight))::bigint as jobs from t group by 1
+    union all
+    select -1, ceil(greatest(max(t.ms), 0))::bigint from t having count(*) > 0) c
 $$;
 
--- The time, in seconds, within which a part of the jobs of such counts were; null if there are none.
+-- The pairs of time_counts. Older samples have 32 numbers instead, of the times below 2, 4, 8 and so on: each is spread over
+-- the eight buckets that are as long together.
+create or replace function posthorn.time_buckets(counts bigint[])
+returns table (bucket int, jobs bigint) language sql immutable as $$
+  select counts[i][1]::int, counts[i][2]
+  from generate_subscripts(counts, 1) i where array_ndims(counts) = 2
+  union all
+  select b.bucket, b.upto - lag(b.upto, 1, 0::bigint) over (partition by u.nth order by b.bucket)
+  from unnest(counts) with ordinality u (jobs, nth)
+  cross join lateral (
+    select x.bucket, round(u.jobs * (posthorn.bucket_end(x.bucket) - x.start) / (posthorn.bucket_end((8 * u.nth)::int) - x.start))::bigint as upto
+    from (
+      select g.bucket, case when u.nth = 1 then 0 else posthorn.bucket_end((8 * u.nth - 8)::int) end as start
+      from generate_series(case when u.nth = 1 then 0 else (8 * u.nth - 7)::int end, (8 * u.nth)::int) g (bucket)) x) b
+  where array_ndims(counts) = 1 and u.jobs > 0
+$$;
+
+-- The sum of the times of some samples.
+create or replace function posthorn.sum_times(samples posthorn.job_samples[], ran boolean)
+returns bigint[] language sql immutable as $$
+  select coalesce(array_agg(array[c.bucket, c.jobs] order by c.bucket), '{}')
+  from (
+    select b.bucket, case when b.bucket < 0 then max(b.jobs) else sum(b.jobs)::bigint end as jobs
+    from unnest(samples) x cross join lateral posthorn.time_buckets(case when sum_times.ran then x.ran else x.waited end) b
+    group by b.bucket) c
+$$;
+
+-- The time, in seconds, within which a part of the jobs of such pairs were, but no more than the longest one; null if there
+-- are none.
 create or replace function posthorn.time_within(counts float8[], part float8)
 returns float8 language sql immutable as $$
-  select (case when c.nth = 1 then 0 else 2 ^ (c.nth - 1) end + (w.wanted - c.before) / c.jobs * case when c.nth = 1 then 2 else 2 ^ (c.nth - 1) end) / 1000
-  from (select time_within.part * sum(u.jobs) as wanted from unnest(counts) u (jobs)) w
-  cross join lateral (
-    select u.nth, u.jobs, sum(u.jobs) over (order by u.nth) - u.jobs as before
-    from unnest(counts) with ordinality u (jobs, nth)) c
-  where c.jobs > 0 and c.before + c.jobs >= w.wanted * (1 - 1e-9)
-  order by c.nth limit 1
+  with c as materialized (
+    select counts[i][1]::int as bucket, counts[i][2] as jobs from generate_subscripts(counts, 1) i
+  ), added as (
+    select c.bucket, c.jobs, sum(c.jobs) over (order by c.bucket) - c.jobs as before, sum(c.jobs) over () * time_within.part as wanted
+    from c where c.bucket >= 0
+  )
+  select least(e.start + (a.wanted - a.before) / a.jobs * (posthorn.bucket_end(a.bucket) - e.start), (select c.jobs from c where c.bucket < 0)) / 1000
+  from added a
+  cross join lateral (select case when a.bucket = 0 then 0 else posthorn.bucket_end(a.bucket - 1) end as start) e
+  where a.jobs > 0 and a.before + a.jobs >= a.wanted * (1 - 1e-9)
+  order by a.bucket limit 1
 $$;
 
 -- Adds up the jobs of all namespaces since the last sample. posthorn.sample calls it.
@@ -183,8 +224,7 @@ begin
   )
   insert into posthorn.job_samples (namespace_id, at, tag, seconds, enqueued, completed, failed, waited, ran)
   select ns, q.at, s.tag, q.seconds, s.enqueued, s.completed, s.failed,
-    array(select sum(c)::bigint from unnest(s.samples) x cross join lateral unnest(x.waited) with ordinality u (c, nth) group by u.nth order by u.nth),
-    array(select sum(c)::bigint from unnest(s.samples) x cross join lateral unnest(x.ran) with ordinality u (c, nth) group by u.nth order by u.nth)
+    posthorn.sum_times(s.samples, false), posthorn.sum_times(s.samples, true)
   from (
     select posthorn.quarter_of(g.at) as quarter, g.tag, sum(g.enqueued) as enqueued, sum(g.completed) as completed, sum(g.failed) as failed,
       array_agg(g::posthorn.job_samples) as samples,

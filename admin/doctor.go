@@ -24,7 +24,8 @@ const (
 // Finding is a result of one check of an installation.
 type Finding struct {
 	Check     string `json:"check"`
-	Level     string `json:"level"` // OK, Warn or Fail
+	Level     string `json:"level"`          // OK, Warn or Fail
+	Kind      string `json:"kind,omitempty"` // such as "stalled jobs"; empty for most findings about the installation
 	Namespace string `json:"namespace,omitempty"`
 	Subject   string `json:"subject,omitempty"` // the name of the group, relay or other thing that is in trouble
 	Found     string `json:"found"`
@@ -113,7 +114,7 @@ func warn(found, advice string) Finding { return Finding{Level: Warn, Found: fou
 func fail(found, advice string) Finding { return Finding{Level: Fail, Found: found, Advice: advice} }
 
 func inDatabase(ctx context.Context, db DB) ([]Finding, error) {
-	return rows[Finding](ctx, db, "examine the installation", "select * from posthorn.doctor()")
+	return rows[Finding](ctx, db, "examine the installation", "select * from posthorn.diagnose()")
 }
 
 func server(ctx context.Context, db DB) ([]Finding, error) {

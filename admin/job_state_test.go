@@ -110,7 +110,7 @@ func TestReasonsOfStuckJobs(t *testing.T) {
 	for _, sql := range []string{
 		"select posthorn.enqueue('default', 'first', tags => '{first}')",
 		"select posthorn.enqueue('default', 'second', after => '{1}')",
-		"select posthorn.fail_job(j.id, 'w', permanent => true) from posthorn.claim_jobs('default', 'w', '{first}') j",
+		"select posthorn.fail_job(j.id, 'w', 'broken', permanent => true) from posthorn.claim_jobs('default', 'w', '{first}') j",
 		"select posthorn.enqueue('default', 'silent', tags => '{silent}')",
 		"select count(*) from posthorn.claim_jobs('default', 'w', '{silent}')",
 		"update posthorn.running_jobs set seen_at = seen_at - interval '10 minutes'",
@@ -120,7 +120,7 @@ func TestReasonsOfStuckJobs(t *testing.T) {
 		w.Exec(sql)
 	}
 	for id, sentence := range map[int64]string{
-		2: "behind job 1, which is FAILED", 3: "w has sent no sign for 10m.*", 4: "behind job 2", 5: "behind 2 jobs; job 1 is FAILED",
+		2: `behind job 1, which failed \d+s ago: broken`, 3: "w has sent no sign for 10m.*", 4: `behind job 2, and so behind job 1, which failed \d+s ago: broken`, 5: `behind 2 jobs; job 1 failed \d+s ago: broken`,
 	} {
 		if j, err := w.Admin().Job(t.Context(), id); err != nil || !regexp.MustCompile("^"+sentence+"$").MatchString(j.Why) {
 			t.Errorf("job %d is %s: %s, %v; want %q", id, j.State, j.Why, err, sentence)

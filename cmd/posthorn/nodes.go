@@ -19,8 +19,18 @@ removed after 10 minutes.`,
 	},
 		list(a, op.ListNodes, nodesHelp, nodeColumns),
 		change(a, op.RemoveNode),
-		list(a, op.ListBusyWorkers, busyHelp, busyColumns),
+		newNodesBusy(a),
 	)
+}
+
+func newNodesBusy(a *app) *cobra.Command {
+	in := &op.ListBusyWorkersInput{}
+	cmd := listCommand[admin.BusyWorker]{
+		about: aboutOf(op.ListBusyWorkers, busyHelp), columns: busyColumns,
+		list: func(adm *admin.Admin, ctx context.Context) ([]admin.BusyWorker, error) { return op.ListBusyWorkers.Call(ctx, adm, in) },
+	}.build(a)
+	addFlags(cmd.Flags(), in)
+	return cmd
 }
 
 const nodesHelp = `LEASES is the number of batches of events that a node works on, and HANDLERS are
@@ -40,12 +50,16 @@ func handlerNames(handlers []admin.NodeHandler) string {
 }
 
 const busyHelp = `NAME is the title of a job, or the group of a lease. FOR is the time since the
-worker took it, and UNTIL is when others may take it.`
+worker took it, and UNTIL is when others may take it. WHY compares a job with what
+is usual, or says since when its worker is silent.`
 
-var busyColumns = columns[admin.BusyWorker]{"worker|kind|id|name|for|until|attempt|stalled|tags", func(b admin.BusyWorker) []any {
-	stalled := ""
-	if b.Stalled {
-		stalled = "stalled"
+var busyColumns = columns[admin.BusyWorker]{"worker|kind|id|name|for|until|attempt|trouble|tags|why", func(b admin.BusyWorker) []any {
+	trouble := ""
+	switch {
+	case b.Stalled:
+		trouble = "stalled"
+	case b.Slow:
+		trouble = "slow"
 	}
-	return []any{b.Worker, b.Kind, b.ID, b.Name, roughSeconds(b.Seconds), b.Until, b.Attempt, stalled, strings.Join(b.Tags, ",")}
+	return []any{b.Worker, b.Kind, b.ID, b.Name, roughSeconds(b.Seconds), b.Until, b.Attempt, trouble, strings.Join(b.Tags, ","), b.Why}
 }}

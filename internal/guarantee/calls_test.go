@@ -369,6 +369,7 @@ var everyday = []calls{
 	{reads: 8 * plenty, statements: []string{
 		"select posthorn.has_unread('default', 'plain')",
 		"select count(*) from posthorn.busy_workers('default')",
+		"select count(*) from posthorn.busy_work('default', trouble => 'slow')",
 		"select posthorn.redeliver_webhook('default', 'quick', array[$event])",
 		"select posthorn.cancel_delayed('default', posthorn.publish('default', 'e', deliver_at => now() + interval '1 hour'))",
 		"select posthorn.set_group_cursor('reader', next_cursor) from posthorn.read_next_events('reader', chunk_size => 1)",
@@ -419,7 +420,7 @@ var everyday = []calls{
 		"select count(*) from posthorn.summary('default')",
 		"select count(*) from posthorn.stuck_jobs()",
 	}},
-	{reads: 100 * plenty, statements: []string{"select count(*) from posthorn.doctor()"}}, // most of these for each group
+	{reads: 100 * plenty, statements: []string{"select count(*) from posthorn.doctor()", "select count(*) from posthorn.diagnose()"}}, // most of these for each group
 }
 
 // claimAndFail is a call that claims many events, and settles them as failures.

@@ -15,11 +15,13 @@ const mostBusy = 100
 
 // busyPage has the jobs and leases that workers have.
 type busyPage struct {
-	Work []admin.BusyWorker
-	More bool // jobs or leases that were taken later
+	Trouble string // stalled, slow, or empty for all
+	Work    []admin.BusyWorker
+	More    bool // jobs or leases that were taken later
 }
 
 func showBusy(ctx context.Context, r *Request) (*View, error) {
-	work, err := r.Admin.BusyWorkers(ctx, mostBusy+1)
-	return &View{Title: "Busy", Data: busyPage{work[:min(len(work), mostBusy)], len(work) > mostBusy}}, err
+	trouble := r.Value("trouble")
+	work, err := r.Admin.BusyWorkersInTrouble(ctx, trouble, mostBusy+1)
+	return &View{Title: "Busy", Data: busyPage{trouble, work[:min(len(work), mostBusy)], len(work) > mostBusy}}, err
 }

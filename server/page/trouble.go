@@ -98,10 +98,7 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 	case "subscriptions":
 		t.Show = r.Link("groups")
 	case "jobs":
-		t.Show = one("jobs", "jobs", "tag")
-		if f.Failing {
-			t.Show = r.Link("jobs", "status", admin.JobProcessing)
-		}
+		t.Show = jobTrouble(r, f)
 	case "failed jobs":
 		t.Show = r.Link("jobs", "status", admin.JobFailed)
 		t.Buttons = []ask{{"jobs/retry", "Retry all…", []any{"status", admin.JobFailed}}}
@@ -117,6 +114,24 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 		t.Show = r.Link("streams")
 	}
 	return t
+}
+
+// jobTrouble is the link to the jobs that a finding is about.
+func jobTrouble(r *Request, f admin.Finding) string {
+	switch f.Kind {
+	case "stalled jobs":
+		return r.Link("busy", "trouble", "stalled")
+	case "slow jobs":
+		return r.Link("busy", "trouble", "slow")
+	case "jobs behind jobs that failed": // its page has those behind it
+		return r.Link("job", "id", f.Subject)
+	case "workers that fell silent":
+		return r.Link("jobs", "state", "ready")
+	}
+	if f.Subject == "" {
+		return r.Link("jobs", "state", "ready")
+	}
+	return r.Link("jobs", "state", "ready", "tag", f.Subject)
 }
 
 func upperFirst(s string) string {

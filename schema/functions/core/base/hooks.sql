@@ -63,6 +63,10 @@ returns bigint language plpgsql as $$ begin return null; end $$;
 create or replace function posthorn.is_due_above(part text, at timestamptz)
 returns boolean language plpgsql stable as $$ begin return true; end $$;
 
+-- How long jobs with some tags usually run, in words, if one of them has run for longer; null if it has not, or if that is not known.
+create or replace function posthorn.usual_run(ns int, tags text[], ran interval)
+returns text language plpgsql stable as $$ begin return null; end $$;
+
 -- Deletes the rows above core that have had their time. Called once a minute.
 create or replace function posthorn.sweep_above()
 returns bigint language plpgsql as $$ begin return 0; end $$;

@@ -36,7 +36,7 @@ begin
     why := posthorn.explain_end(f, at);
   elsif r.job is not null then
     state := 'running';
-    why := posthorn.explain_run(r, o.max_retries, s.retry_count, at);
+    why := posthorn.explain_run(r, o.max_retries, s.retry_count, at) || coalesce('; ' || posthorn.usual_run(o.namespace_id, o.tags, at - r.picked_at), '');
   elsif exists (select from posthorn.blocked_jobs b where b.job = o.id) then
     state := 'behind other jobs';
     why := posthorn.explain_order(o.id);
@@ -48,7 +48,7 @@ begin
     if state is null then
       state := 'ready';
       why := concat_ws(', ', posthorn.explain_retry(s.retry_count, o.max_retries),
-        'has waited for a worker for ' || posthorn.in_words(at - coalesce(s.due_at, o.run_at)));
+        case when s.expiries > 0 then posthorn.explain_silence(o.id, at) end, 'has waited for a worker for ' || posthorn.in_words(at - coalesce(s.due_at, o.run_at)));
     end if;
   end if;
 end $$;
@@ -79,24 +79,53 @@ return concat_ws(', ', posthorn.explain_retry(failures, max_retries),
     then format('%s has sent no sign for %s', r.worker, posthorn.in_words(at - r.seen_at))
     else format('%s has had it for %s', r.worker, posthorn.in_words(at - r.picked_at)) end);
 
--- A job before it that will not be completed by itself is named, and the only one.
+-- Of a job that no worker has since its last one fell silent.
+create or replace function posthorn.explain_silence(job_id bigint, at timestamptz)
+returns text language sql stable as $$
+  select format('its worker %s fell silent %s ago', l.worker_id, posthorn.in_words(explain_silence.at - l.created_at))
+  from (
+    select x.action, x.worker_id, x.created_at from posthorn.job_log_entries x
+    where x.event_id = job_id order by x.event_id desc, x.id desc limit 1) l
+  where l.action = 'EXPIRED'
+$$;
+
+-- A job at which it all ends, since it will not be completed by itself, is named, and the only one before it.
 create or replace function posthorn.explain_order(job_id bigint)
 returns text language plpgsql stable as $$
 declare
-  before posthorn.awaited_jobs[];
-  stuck record;
+  before bigint[];
+  stuck posthorn.finished_jobs;
+  ending text;
 begin
-  before := array(
-    select a from posthorn.awaited_jobs a where a.job = job_id order by a.job, a.before limit 100);
-  select b.before, f.status into stuck
-  from unnest(before) b
-  cross join lateral (
-    select x.status from posthorn.finished_jobs x where x.job = b.before and x.month = b.before_month and x.status in ('FAILED', 'CANCELLED') limit 1) f
-  order by b.before limit 1;
-  return case when cardinality(before) = 1 then format('behind job %s', before[1].before) || coalesce(', which is ' || stuck.status, '')
-    else 'behind ' || posthorn.counted(cardinality(before), 'job', 100)
-      || case when stuck.before is null then '' else format('; job %s is %s', stuck.before, stuck.status) end end;
+  before := array(select a.before from posthorn.awaited_jobs a where a.job = job_id order by a.job, a.before limit 100);
+  stuck := posthorn.root_of(job_id);
+  ending := case stuck.status when 'FAILED' then 'failed ' else 'was cancelled ' end
+    || posthorn.in_words(posthorn.now() - stuck.finished_at) || ' ago' || posthorn.because(stuck.error_message);
+  return case when cardinality(before) = 1 then format('behind job %s', before[1]) else 'behind ' || posthorn.counted(cardinality(before), 'job', 100) end
+    || case
+      when stuck.job is null then ''
+      when stuck.job <> all (before) then format(', and so behind job %s, which %s', stuck.job, ending)
+      when cardinality(before) = 1 then ', which ' || ending
+      else format('; job %s %s', stuck.job, ending) end;
 end $$;
+
+-- The job that has failed or was cancelled, and at which the jobs before a job end: the nearest one, among a hundred.
+create or replace function posthorn.root_of(job_id bigint)
+returns posthorn.finished_jobs language sql stable as $$
+  with recursive up as (
+    select j.id, null::date as month, 0 as steps from (values (root_of.job_id)) j (id)
+    union
+    select a.before, a.before_month, u.steps + 1
+    from up u
+    cross join lateral (
+      select x.before, x.before_month from posthorn.awaited_jobs x where x.job = u.id order by x.job, x.before limit 100) a
+  )
+  select f.*
+  from (select x.* from up x limit 101) u
+  cross join lateral (
+    select x.* from posthorn.finished_jobs x where x.job = u.id and x.month = u.month and x.status in ('FAILED', 'CANCELLED') limit 1) f
+  order by u.steps, u.id limit 1
+$$;
 
 -- Of a job that is due later.
 create or replace function posthorn.delay_state(job_id bigint, month date, at timestamptz)

@@ -1,9 +1,12 @@
 -- What is wrong with an installation, and what to do. Each check reads a bounded number of rows: never the log, and at
 -- most some thousand rows of a table that grows with the backlog.
 
-create or replace function posthorn.doctor(
+create or replace function posthorn.diagnose(
   deadline interval default '10 seconds', of_namespace text default null, hidden_streams text[] default '{}'
-) returns table (   level text, "check" text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint,   examined_at timestamptz ) language plpgsql
+) returns table (
+  level text, "check" text, kind text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint,
+  examined_at timestamptz
+) language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '1s'
 set jit = off
@@ -19,21 +22,34 @@ begin
     'settings', 'roles', 'cluster', 'failovers', 'namespaces', 'held-back log', 'partitions', 'upkeep', 'groups', 'projections', 'subscriptions',
     'relays', 'webhooks', 'archives', 'imports', 'jobs', 'failed jobs', 'schedules', 'bloat', 'confidential streams']
   loop
-    if clock_timestamp() - began > doctor.deadline then
-      return query select 'warn', name, null::text, null::text,
+    if clock_timestamp() - began > diagnose.deadline then
+      return query select 'warn', name, null::text, null::text, null::text,
         'not examined: the other checks took ' || posthorn.in_words(clock_timestamp() - began),
         'give it more time: select * from posthorn.doctor(''1 minute'')', 1::bigint, false, 0::bigint, posthorn.now();
       continue;
     end if;
     begin
       return query
-        select f.level, name, f.namespace, f.subject, f.found, f.advice, f.things, f.failing, f.size, posthorn.now()
-        from posthorn.findings(name, of_namespace, hidden_streams) f;
+        select f.level, name, f.kind, f.namespace, f.subject, f.found, f.advice, f.things, f.failing, f.size, posthorn.now()
+        from posthorn.kinds_of_findings(name, of_namespace, hidden_streams) f;
     exception when others then -- the other checks still help
-      return query select 'fail', name, null::text, null::text, 'could not be examined: ' || sqlerrm,
+      return query select 'fail', name, null::text, null::text, null::text, 'could not be examined: ' || sqlerrm,
         'run it as the owner of the schema, or as a role with posthorn_admin', 1::bigint, false, 0::bigint, posthorn.now();
     end;
   end loop;
+end $$;
+comment on function posthorn.diagnose(interval, text, text[]) is
+  'admin: Examines the installation, or with a namespace what concerns it. Level ok: nothing to do; warn: it works, but not for long, not fast or not safely; fail: it does not work, or loses events. A row is about as many things as it says: equal findings of a namespace are one. failing: something is tried now, and fails. kind: such as stalled jobs, for programs that show the things.';
+
+create or replace function posthorn.doctor(
+  deadline interval default '10 seconds', of_namespace text default null, hidden_streams text[] default '{}'
+) returns table (   level text, "check" text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint,   examined_at timestamptz ) language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+    select d.level, d."check", d.namespace, d.subject, d.found, d.advice, d.things, d.failing, d.size, d.examined_at
+    from posthorn.diagnose(doctor.deadline, doctor.of_namespace, doctor.hidden_streams) d;
 end $$;
 comment on function posthorn.doctor(interval, text, text[]) is
   'admin: Examines the installation, or with a namespace what concerns it. Level ok: nothing to do; warn: it works, but not for long, not fast or not safely; fail: it does not work, or loses events. A row is about as many things as it says: equal findings of a namespace are one. failing: something is tried now, and fails.';
@@ -41,15 +57,15 @@ comment on function posthorn.doctor(interval, text, text[]) is
 -- The row with level ok is for a check that has found nothing else. What waits in a closed namespace is no trouble. Of each kind of finding the ten worst namespaces are
 -- shown; with a namespace nothing is left out. A finding that ends with an error ends with the message: of an error with
 -- a stack that is its first line.
-create or replace function posthorn.findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
-returns table (level text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint)
+create or replace function posthorn.kinds_of_findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
+returns table (level text, kind text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   with x as materialized (
     select x.*, row_number() over () as n, bool_or(x.level <> 'ok') over () as trouble
-    from posthorn.examine(findings.check_name, findings.of_namespace, findings.hidden_streams) x
-    where findings.check_name = 'namespaces' or x.namespace is null
+    from posthorn.examine(kinds_of_findings.check_name, kinds_of_findings.of_namespace, kinds_of_findings.hidden_streams) x
+    where kinds_of_findings.check_name = 'namespaces' or x.namespace is null
       or not exists (select from posthorn.namespaces n where n.namespace = x.namespace and n.closed_at is not null)
   ), f as materialized (
     select x.level, x.namespace, x.alike, array_agg(x.subject order by x.n) as subjects,
@@ -59,7 +75,7 @@ as $$
     from x where (x.level <> 'ok') = x.trouble
     group by x.level, x.namespace, x.alike, case when x.alike is null then x.n end
   )
-  (select f.level, f.namespace, case when f.things = 1 then f.subjects[1] end,
+  (select f.level, f.alike, f.namespace, case when f.things = 1 then f.subjects[1] end,
     case when f.things = 1 then f.worst
       else format('%s %s in namespace %s: %s%s; the first: %s', f.things, f.alike, f.namespace, array_to_string(f.subjects[:5], ', '),
         ' and ' || nullif(greatest(f.things - 5, 0), 0) || ' more', f.worst) end,
@@ -67,12 +83,23 @@ as $$
   from f where f.alike is null or f.place <= 10
   order by f.failing desc, f.size desc, f.place)
   union all
-  select f.level, null, null, format('%s in %s more namespaces', f.alike, count(*)), 'look at one: select * from posthorn.doctor(of_namespace => ''NAME'')',
+  select f.level, f.alike, null, null, format('%s in %s more namespaces', f.alike, count(*)), 'look at one: select * from posthorn.doctor(of_namespace => ''NAME'')',
     sum(f.things)::bigint, bool_or(f.failing), sum(f.size)::bigint
   from f where f.alike is not null and f.place > 10 group by f.level, f.alike
 $$;
+comment on function posthorn.kinds_of_findings(text, text, text[]) is
+  'admin: The findings of one check, with the kind that equal ones have in common: equal ones of a namespace are told as one, with the first five names.';
+
+create or replace function posthorn.findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
+returns table (level text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select k.level, k.namespace, k.subject, k.found, k.advice, k.things, k.failing, k.size
+  from posthorn.kinds_of_findings(findings.check_name, findings.of_namespace, findings.hidden_streams) k
+$$;
 comment on function posthorn.findings(text, text, text[]) is
-  'admin: The findings of one check: equal ones of a namespace are told as one, with the first five names.';
+  'admin: The columns of kinds_of_findings that psql shows.';
 
 -- Each check leaves these out itself, so that they are not counted either.
 create or replace function posthorn.unseen_things(of_namespace text, hidden_streams text[], kind text)

@@ -235,6 +235,45 @@ $$;
 comment on function posthorn.stuck_jobs(text) is
   'admin: How many jobs wait behind jobs that have FAILED, are CANCELLED or were deleted, counted up to 10,000; the first of those jobs, and the first one that waits for it.';
 
+-- Jobs that a silent worker had until its lease ended, and that no other worker has taken for 30 seconds. They are in their old
+-- places, so the first jobs are looked at: 20 of each of the hundred tags and priorities that are due longest.
+create or replace function posthorn.lost_jobs(of_namespace text default null)
+returns table (namespace_id int, job bigint, worker text, since timestamptz) language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+  select distinct f.namespace_id, y.job, e.worker_id, e.created_at
+  from (select x.* from posthorn.first_ready_jobs(of_namespace) x order by x.due_at, x.namespace_id, x.tag, x.rank limit 100) f
+  cross join lateral (
+    select r.job, r.attempt from posthorn.ready_jobs r
+    where r.namespace_id = f.namespace_id and r.tag = f.tag and r.rank = f.rank order by r.turn, r.job limit 20) y
+  cross join lateral (
+    select l.action, l.worker_id, l.created_at from posthorn.job_log_entries l
+    where y.attempt > 0 and l.event_id = y.job order by l.event_id desc, l.id desc limit 1) e
+  where e.action = 'EXPIRED' and e.created_at < posthorn.now() - interval '30 seconds'
+$$;
+comment on function posthorn.lost_jobs(text) is
+  'admin: Jobs whose worker fell silent, and that have waited for another one since then.';
+
+-- The first three of some jobs: "job 3", "jobs 3, 4 and 5", "jobs 3, 4, 5 and 7 more".
+create or replace function posthorn.some_jobs(jobs bigint[])
+returns text language sql immutable parallel safe
+return case when cardinality(jobs) = 1 then 'job ' || jobs[1]
+  when cardinality(jobs) = 2 then format('jobs %s and %s', jobs[1], jobs[2])
+  when cardinality(jobs) = 3 then format('jobs %s, %s and %s', jobs[1], jobs[2], jobs[3])
+  else format('jobs %s, %s, %s and %s more', jobs[1], jobs[2], jobs[3], cardinality(jobs) - 3) end;
+
+-- The silent workers of jobs in a namespace: "w has job 3".
+create or replace function posthorn.silent_workers(ns int)
+returns text language sql stable as $$
+  select string_agg(format('%s has %s', w.worker, posthorn.some_jobs(w.jobs)), ', ' order by w.since) filter (where w.nth <= 3)
+    || case when count(*) > 3 then format(' and %s more', count(*) - 3) else '' end
+  from (
+    select r.worker, array_agg(r.job order by r.job) as jobs, min(r.seen_at) as since, row_number() over (order by min(r.seen_at)) as nth
+    from posthorn.running_jobs r
+    where r.namespace_id = ns and r.seen_at < posthorn.now() - interval '30 seconds' group by r.worker) w
+$$;
+
 create or replace function posthorn.examine_jobs(of_namespace text default null)
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
@@ -255,14 +294,35 @@ as $$
   union all
   select 'warn', n.namespace, null, format('%s in namespace %s %s', posthorn.counted(count(*), 'job'), n.namespace,
       case when count(*) = 1 then 'is stalled: its worker has sent no heartbeat for ' else 'are stalled: their workers have sent no heartbeat for up to ' end
-        || posthorn.in_words(posthorn.now() - min(r.seen_at))),
-    format('look: posthorn --namespace %s jobs list --stalled; other workers get them when their leases expire', n.namespace),
+        || posthorn.in_words(posthorn.now() - min(r.seen_at)) || '; ' || posthorn.silent_workers(r.namespace_id)),
+    format('look: posthorn --namespace %s nodes busy --trouble stalled; other workers get them when their leases expire', n.namespace),
     'stalled jobs', true, count(*)
   from posthorn.running_jobs r join posthorn.namespaces n on n.id = r.namespace_id
   where r.seen_at < posthorn.now() - interval '30 seconds' and (of_namespace is null or n.namespace = of_namespace)
-  group by n.namespace
+  group by r.namespace_id, n.namespace
   union all
-  select 'warn', n.namespace, null, format('%s in namespace %s %s behind jobs that failed, or were cancelled or deleted; the first of these is job %s, which is %s',
+  (select 'warn', n.namespace, l.worker, format('worker %s of namespace %s fell silent %s ago; %s %s for another one', posthorn.shell_word(l.worker), n.namespace,
+      posthorn.in_words(posthorn.now() - l.since), posthorn.some_jobs(l.jobs), case when cardinality(l.jobs) = 1 then 'waits' else 'wait' end),
+    'start it again, or another one for them; look: ' || posthorn.command_line(n.namespace, 'jobs show', l.jobs[1]::text),
+    'workers that fell silent', true, cardinality(l.jobs)
+  from (
+    select x.namespace_id, x.worker, max(x.since) as since, array_agg(x.job order by x.job) as jobs
+    from posthorn.lost_jobs(of_namespace) x group by x.namespace_id, x.worker) l
+  join posthorn.namespaces n on n.id = l.namespace_id
+  order by l.since, l.worker)
+  union all
+  (select 'warn', n.namespace, null, format('%s in namespace %s %s for far longer than is usual: job %s of worker %s for %s, and %s', posthorn.counted(s.jobs, 'job'),
+      n.namespace, case when s.jobs = 1 then 'has run' else 'have run' end, s.job, s.worker, posthorn.in_words(posthorn.now() - s.picked_at), posthorn.usually(s.tag, s.usual)),
+    format('look: posthorn --namespace %s nodes busy --trouble slow; to take a job from its worker: %s', n.namespace,
+      posthorn.command_line(n.namespace, 'jobs retry', s.job::text)),
+    'slow jobs', true, s.jobs
+  from (
+    select distinct on (x.namespace_id) x.*, count(*) over (partition by x.namespace_id) as jobs
+    from posthorn.slow_jobs(of_namespace) x order by x.namespace_id, x.picked_at, x.job) s
+  join posthorn.namespaces n on n.id = s.namespace_id
+  order by n.namespace)
+  union all
+  select 'warn', n.namespace, s.before::text, format('%s in namespace %s %s behind jobs that failed, or were cancelled or deleted; the first of these is job %s, which is %s',
       posthorn.counted(s.jobs, 'job', 10000), n.namespace, case when s.jobs = 1 then 'waits' else 'wait' end, s.before, s.status),
     case s.status
       when 'FAILED' then format('look: %s; retry that job, or cancel the jobs that wait for it, with --jobs-after cancel for those behind them',
@@ -282,7 +342,7 @@ as $$
   from posthorn.due_jobs(of_namespace) d
 $$;
 comment on function posthorn.examine_jobs(text) is
-  'admin: Jobs that no worker takes for 5 minutes, or that busy workers have not reached for an hour, jobs whose workers are silent, and jobs behind others that will not be completed.';
+  'admin: Jobs that no worker takes for 5 minutes, or that busy workers have not reached for an hour, jobs whose workers are silent or fell silent, jobs that run for far longer than is usual, and jobs behind others that will not be completed.';
 
 create or replace function posthorn.examine_schedules(of_namespace text default null, hidden_streams text[] default '{}')
 returns setof posthorn.finding language sql stable

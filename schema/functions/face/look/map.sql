@@ -7,11 +7,12 @@
 --   job_sample_places, job_sample_gaps where the jobs stand that have ended since the last sample
 --
 -- Flow
---   doctor ──► findings ──► examine, which calls a function for each kind of finding
+--   doctor ──► diagnose ──► kinds_of_findings ──► examine, which calls a function for each kind of finding
 --   summary, worst_groups, rates             the overview
 --   group_rates                              the charts of a group
 --   job_rates, busiest_tags                  the charts of jobs
---   busy_workers                             which worker has which job or lease, and for how long
+--   busy_work                                which worker has which job or lease, and for how long
+--   usual_run, slow_jobs                     compare running jobs with the samples of their tags
 --   outcomes ──► trace                       where an event stands in each group
 --   search_events, find_event, list_streams  looks at the log, bounded by the rows that they read
 --

@@ -1,0 +1,117 @@
+package admin_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// foundInJobs returns the finding of a kind among those about jobs.
+func foundInJobs(t *testing.T, a *admin.Admin, kind string) (one admin.Finding) {
+	t.Helper()
+	all, err := a.Findings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.Check == "jobs" && f.Kind == kind {
+			one = f
+		}
+	}
+	return one
+}
+
+// aSign is a sign of all workers.
+const aSign = "update posthorn.running_jobs set seen_at = posthorn.now(), lease_until = posthorn.now() + interval '1 minute'"
+
+// A job that hangs while its worker sends signs is compared with the jobs of its tag, on its own page, in the list of busy
+// workers and by the doctor. A job without such a tag, one that took as long before, and one of a silent worker are not slow.
+func TestSlowJobs(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	a := ph.Admin()
+	tend(t, ph, 2*time.Minute)
+	execIn(t, ph,
+		`select posthorn.enqueue('default', 'export', tags => '{export,tenant:7}') from generate_series(1, 25) i`,
+		`select posthorn.enqueue('default', 'backup', tags => '{backup}') from generate_series(1, 25) i`,
+		`select posthorn.enqueue('default', 'rare', tags => '{rare}') from generate_series(1, 19) i`)
+	execIn(t, ph, work("default", "export", 25, completeJob), work("default", "rare", 19, completeJob),
+		work("default", "backup", 25, "posthorn.complete_job(j.id, 'w', execution_time_ms => 600000)"))
+	tend(t, ph, time.Minute)
+	execIn(t, ph, `select posthorn.enqueue('default', x.title, tags => x.tags) from (values
+		('hangs', '{export,tenant:7}'::text[]), ('backup', '{backup}'), ('rare', '{rare}'), ('silent', '{export}')) x (title, tags)`,
+		`select posthorn.claim_jobs('default', 'w', '{export,backup,rare}', 10)`)
+	posthorntest.Advance(t, ph, 30*time.Second)
+	execIn(t, ph, aSign)
+	busy := func(trouble string) (all []string) {
+		t.Helper()
+		work, err := a.BusyWorkersInTrouble(t.Context(), trouble, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range work {
+			all = append(all, fmt.Sprintf("%s slow=%v stalled=%v %s", b.Name, b.Slow, b.Stalled, b.Why))
+		}
+		return all
+	}
+	if slow := busy("slow"); len(slow) > 0 {
+		t.Errorf("after half a minute %q are slow", slow)
+	}
+	posthorntest.Advance(t, ph, 47*time.Minute)
+	execIn(t, ph, aSign+" where job <> (select id from posthorn.jobs where title = 'silent')")
+
+	const usual = "95 of 100 jobs tagged export take 3s at most"
+	if slow := busy("slow"); len(slow) != 1 || !strings.HasPrefix(slow[0], "hangs slow=true stalled=false 95 of 100 jobs tagged ") || !strings.HasSuffix(slow[0], " take 3s at most") {
+		t.Errorf("the slow jobs are %q", slow)
+	}
+	if stalled := busy("stalled"); len(stalled) != 1 || stalled[0] != "silent slow=false stalled=true no sign of its worker for 47m; "+usual {
+		t.Errorf("the stalled jobs are %q", stalled)
+	}
+	all := strings.Join(busy(""), "\n")
+	for _, want := range []string{"hangs slow=true", "backup slow=false stalled=false 95 of 100 jobs tagged backup take 10m at most", "rare slow=false stalled=false \n", "silent slow=false"} {
+		if !strings.Contains(all+"\n", want) {
+			t.Errorf("%q is not among the busy workers:\n%s", want, all)
+		}
+	}
+	jobs, err := a.Jobs(t.Context(), admin.JobFilter{Status: admin.JobProcessing})
+	if err != nil || len(jobs) != 4 || !strings.HasPrefix(jobs[0].Why, "w has had it for 47m") || !strings.HasSuffix(jobs[0].Why, " take 3s at most") {
+		t.Errorf("the jobs are %+v, %v", jobs, err)
+	}
+	id := jobs[0].ID
+	f := foundInJobs(t, a, "slow jobs")
+	if !strings.HasPrefix(f.Found, fmt.Sprintf("1 job in namespace default has run for far longer than is usual: job %d of worker w for 47m", id)) || !f.Failing || f.Size != 1 {
+		t.Errorf("the doctor finds %+v", f)
+	}
+	if f := foundInJobs(t, a, "stalled jobs"); !strings.Contains(f.Found, fmt.Sprintf("; w has job %d", jobs[3].ID)) {
+		t.Errorf("of the silent worker the doctor finds %+v", f)
+	}
+}
+
+// The jobs of a worker that fell silent are named with it until another worker takes them, or they are done.
+func TestWorkersThatFellSilent(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	a := ph.Admin()
+	execIn(t, ph, `select posthorn.enqueue('default', 'x', tags => '{mail}') from generate_series(1, 3)`,
+		`select posthorn.claim_jobs('default', 'host:1', '{mail}', 2)`)
+	posthorntest.Advance(t, ph, 10*time.Minute)
+	execIn(t, ph, `select posthorn.expire_jobs()`)
+	posthorntest.Advance(t, ph, time.Minute)
+	const kind = "workers that fell silent"
+	if f := foundInJobs(t, a, kind); !strings.HasPrefix(f.Found, "worker host:1 of namespace default fell silent 1m") || !strings.HasSuffix(f.Found, " ago; jobs 1 and 2 wait for another one") || f.Subject != "host:1" || f.Size != 2 {
+		t.Errorf("the doctor finds %+v", f)
+	}
+	j, err := a.Job(t.Context(), 1)
+	if err != nil || !strings.HasPrefix(j.Why, "its worker host:1 fell silent 1m") || !strings.Contains(j.Why, " ago, has waited for a worker for ") {
+		t.Errorf("the job says %q, %v", j.Why, err)
+	}
+	execIn(t, ph, work("default", "mail", 2, completeJob))
+	if f := foundInJobs(t, a, kind); f.Found != "" {
+		t.Errorf("after they are done the doctor finds %+v", f)
+	}
+}

@@ -21,6 +21,29 @@ var ListJobLimits = listAll(About{
 	Example: "posthorn jobs limits --json",
 }, (*admin.Admin).JobLimits)
 
+// ListJobTagsInput names some tags.
+type ListJobTagsInput struct {
+	Namespace
+	Tags []string `query:"tags" flag:"tag" page:"tag" maxItems:"100" doc:"Only these tags. Default: those with the most due jobs"`
+}
+
+// mostTags is how many tags are listed.
+const mostTags = 50
+
+var ListJobTags = Op[ListJobTagsInput, []admin.JobTag]{
+	About: About{
+		Topic: Topic{"job tags", "job tag", "mail"}, Verb: "list", Scope: Read, SQL: "job_tags_now", Command: "jobs tags", Page: "job-limits",
+		Does: "List tags of jobs, with those that wait and run now",
+		More: "Up to fifty, first those with the most due jobs. Each says since when its first job waits, which part of the running jobs " +
+			"it has, its limit, and why its jobs wait: whether a tag is starved.",
+		Example: "posthorn jobs tags\nposthorn jobs tags --tag tenant:7",
+		ByHand:  map[Face]string{Page: "it is beside the limits, and above a list of jobs with one tag"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ListJobTagsInput) ([]admin.JobTag, error) {
+		return a.JobTags(ctx, in.Tags, mostTags)
+	},
+}
+
 // ByTag is part of the inputs of operations on a tag of jobs.
 type ByTag struct {
 	Namespace

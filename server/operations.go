@@ -60,6 +60,7 @@ func (s *Server) operations() {
 	serveCount(s, op.DeleteJobs.Many())
 
 	serveAll(s, op.ListJobLimits)
+	serveAll(s, op.ListJobTags)
 	serveNone(s, op.SetJobLimit)
 	serveNone(s, op.PauseJobTag)
 	serveOne(s, op.ResumeJobTag)

@@ -30,6 +30,7 @@ history.`,
 		change(a, op.ResumeJobTag),
 		newJobsLimit(a),
 		list(a, op.ListJobLimits, "", jobLimitColumns),
+		newJobsTags(a),
 	)
 }
 

@@ -51,3 +51,21 @@ pattern.`,
 var jobLimitColumns = columns[admin.JobLimitStatus]{"tag|limit|running|started|due|paused", func(l admin.JobLimitStatus) []any {
 	return []any{l.Tag, l.Limit(), l.Running, l.Started, l.HeldBack, l.PausedAt}
 }}
+
+func newJobsTags(a *app) *cobra.Command {
+	in := &op.ListJobTagsInput{}
+	cmd := listCommand[admin.JobTag]{
+		about: aboutOf(op.ListJobTags, ""), columns: jobTagColumns,
+		list: func(adm *admin.Admin, ctx context.Context) ([]admin.JobTag, error) { return op.ListJobTags.Call(ctx, adm, in) },
+	}.build(a)
+	addFlags(cmd.Flags(), in)
+	return cmd
+}
+
+var jobTagColumns = columns[admin.JobTag]{"tag|waiting|since|running|share|why", func(t admin.JobTag) []any {
+	running := fmt.Sprint(t.Running)
+	if t.MaxRunning != nil {
+		running = fmt.Sprintf("%d of %d", t.Running, *t.MaxRunning)
+	}
+	return []any{t.Tag, t.Waiting, t.WaitingSince, running, fmt.Sprintf("%.0f %%", 100*t.Share), t.Why}
+}}

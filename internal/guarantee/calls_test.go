@@ -408,6 +408,8 @@ var everyday = []calls{
 		"select count(*) from posthorn.job_counts('default')",
 		"select count(*) from posthorn.browse_jobs('default', state => 'retry', max_jobs => 10)",
 		"select count(*) from posthorn.list_job_limits('default')",
+		"select count(*) from posthorn.job_tags_now('default')",
+		"select count(*) from posthorn.job_tags_now('default', '{mail}')",
 		"select count(*) from posthorn.limited_tags(true)",
 		"select count(*) from posthorn.list_tokens()",
 		"select posthorn.revoke_tokens()",

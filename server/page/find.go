@@ -2,6 +2,8 @@ package page
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -18,8 +20,33 @@ type hit struct{ Kind, Name, Link string }
 // mostHits bounds the list of each kind of thing.
 const mostHits = 20
 
+// someJobs bounds the jobs with a text that are found.
+const someJobs = 5
+
+// findJobsBy looks for a tag with jobs that wait or run, and for a text in the payloads of the newest jobs.
+func findJobsBy(ctx context.Context, r *Request, q string) ([]hit, error) {
+	var hits []hit
+	tags, err := r.Admin.JobTags(ctx, []string{q}, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tags {
+		if t.Waiting+t.Running > 0 {
+			hits = append(hits, hit{"tag", t.Tag, r.Link("jobs", "tag", t.Tag)})
+		}
+	}
+	if strings.ContainsAny(q[:1], "{[") && !json.Valid([]byte(q)) { // it would be refused as a payload
+		return hits, nil
+	}
+	jobs, _, err := r.Admin.SearchJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: someJobs}, Payload: q}, 0)
+	for _, j := range jobs {
+		hits = append(hits, hit{"job with it in its payload", fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), r.Link("job", "id", j.ID)})
+	}
+	return hits, err
+}
+
 // findAnything looks for a number among events, jobs and dead letters, and for a text
-// in the names of groups.
+// in the names of groups, in tags and payloads of jobs.
 func findAnything(ctx context.Context, r *Request) (*View, error) {
 	q := strings.TrimSpace(r.Value("q"))
 	var hits []hit
@@ -38,6 +65,11 @@ func findAnything(ctx context.Context, r *Request) (*View, error) {
 		for _, name := range groups {
 			hits = append(hits, hit{"group", name, r.Link("group", "name", name)})
 		}
+		found, err := findJobsBy(ctx, r, q)
+		if err != nil {
+			return nil, err
+		}
+		hits = append(hits, found...)
 	}
 	return &View{Title: "Find", Data: struct {
 		Q    string

@@ -124,3 +124,6 @@ func timeElement(t time.Time, kind string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-time="%s">%s</time>`,
 		t.Format(time.RFC3339Nano), kind, t.Format("2006-01-02 15:04:05 UTC")))
 }
+
+// percent is a part of a whole: 25 %.
+func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }

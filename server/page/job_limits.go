@@ -14,10 +14,14 @@ func (p *Pages) jobLimits() {
 	}
 }
 
+// mostTags bounds the tags with due jobs that are shown.
+const mostTags = 20
+
 // limitsPage has the tags with limits, and small lines of those of them that had the most jobs in the last hour.
 type limitsPage struct {
 	sortedList[admin.JobLimitStatus]
 	Lines map[string]any
+	Now   []admin.JobTag // those with the most due jobs
 }
 
 func (p *Pages) listJobLimits(ctx context.Context, r *Request) (*View, error) {
@@ -33,7 +37,11 @@ func (p *Pages) listJobLimits(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := limitsPage{list, map[string]any{}}
+	now, err := r.Admin.JobTags(ctx, nil, mostTags)
+	if err != nil {
+		return nil, err
+	}
+	page := limitsPage{list, map[string]any{}, now}
 	busiest, err := p.busiestTags(ctx, r, spans[0])
 	for _, t := range busiest {
 		page.Lines[t.Tag] = t.Spark

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -15,7 +16,8 @@ func (p *Pages) jobRates() {
 // busyTag is a tag as a row of a table.
 type busyTag struct {
 	admin.BusyTag
-	Spark any // its completed jobs, as a small line
+	Spark any          // its completed jobs, as a small line
+	Now   admin.JobTag // its jobs that wait and run
 }
 
 // jobRatesPage has the charts of the jobs of a namespace, or of one tag.
@@ -36,7 +38,10 @@ func (p *Pages) showJobRates(ctx context.Context, r *Request) (*View, error) {
 		return nil, err
 	}
 	page.Numbers, page.Times = jobCharts(s, rates)
-	page.Tags, err = p.busiestTags(ctx, r, s)
+	if page.Tags, err = p.busiestTags(ctx, r, s); err != nil {
+		return nil, err
+	}
+	err = addNow(ctx, r, page.Tags)
 	return &View{Title: "Charts of jobs", Template: "job_rates.html", Data: page}, err
 }
 
@@ -58,7 +63,25 @@ func (p *Pages) busiestTags(ctx context.Context, r *Request, s span) (tags []bus
 	})
 	for _, t := range all {
 		label := fmt.Sprintf("%s completed in the last %s", things(t.Completed, "job"), s.Name)
-		tags = append(tags, busyTag{t, spark(t.Line, label)})
+		tags = append(tags, busyTag{BusyTag: t, Spark: spark(t.Line, label)})
 	}
 	return tags, err
+}
+
+// addNow adds to each tag its jobs that wait and run.
+func addNow(ctx context.Context, r *Request, tags []busyTag) error {
+	names := make([]string, len(tags))
+	for i, t := range tags {
+		names[i] = t.Tag
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	now, err := r.Admin.JobTags(ctx, names, len(names))
+	for i, t := range tags {
+		if n := slices.IndexFunc(now, func(n admin.JobTag) bool { return n.Tag == t.Tag }); n >= 0 {
+			tags[i].Now = now[n]
+		}
+	}
+	return err
 }

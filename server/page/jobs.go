@@ -154,6 +154,12 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	var tags []admin.JobTag
+	if wrong == nil && len(search.Tags) > 0 {
+		if tags, err = r.Admin.JobTags(ctx, search.Tags, len(search.Tags)); err != nil {
+			return nil, err
+		}
+	}
 	all := pairs(r.Filter(searchFields...))
 	return &View{Title: "Jobs", Problem: problem, Data: struct {
 		Jobs   []admin.JobStatus
@@ -165,7 +171,8 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 		Search further
 		Status string // of all jobs of the filter, on which actions on all depend
 		Filter []any  // as names and values in turn
-	}{jobs, counts, jobStates, stateChoices(), mostCounted, more, on, steeredStatus(r.values), all}}, nil
+		Tags   []admin.JobTag
+	}{jobs, counts, jobStates, stateChoices(), mostCounted, more, on, steeredStatus(r.values), all, tags}}, nil
 }
 
 // jobSearch reads the parameters of a search.

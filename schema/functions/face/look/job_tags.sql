@@ -1,0 +1,77 @@
+-- Whether a tag is starved: what of it waits and since when, what runs, and what holds it back.
+
+-- The tags of the running jobs of a namespace, with their number; of 10,000 running jobs.
+create or replace function posthorn.running_by_tag(ns int)
+returns table (tag text, jobs bigint) language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+  select t.tag, count(*)
+  from (select x.job, x.month from posthorn.running_jobs x where x.namespace_id = ns limit 10000) r
+  cross join lateral (
+    select x.tags from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = r.job and x.month = r.month limit 1) o
+  cross join lateral unnest(o.tags) t (tag)
+  group by t.tag
+$$;
+
+-- The jobs with a tag that are due, counted up to a number, and when the one was due that is due longest of the first hundred.
+create or replace function posthorn.due_with_tag(ns int, tag text, most int)
+returns table (jobs bigint, since timestamptz) language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+  select
+    least(most, (select count(*) from (
+        select from posthorn.ready_jobs r where r.namespace_id = ns and r.tag = due_with_tag.tag limit most) x)
+      + (select count(*) from (
+        select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = due_with_tag.tag limit most) x)),
+    least((select min(x.due_at) from (
+        select posthorn.due_since(r) as due_at from posthorn.ready_jobs r
+        where r.namespace_id = ns and r.tag = due_with_tag.tag order by r.rank, r.turn, r.job limit 100) x),
+      (select min(x.due_at) from (
+        select case when p.fair then posthorn.fair_due_since(p.job, p.namespace_id, p.month) else p.turn end as due_at from posthorn.parked_jobs p
+        where p.namespace_id = ns and p.tag = due_with_tag.tag order by p.rank, p.turn, p.job limit 100) x))
+$$;
+
+create or replace function posthorn.job_tags_now(namespace text, tags text[] default null, most int default 20)
+returns table (
+  tag text, waiting bigint, waiting_since timestamptz, running bigint, share float8, max_running int, paused_at timestamptz, why text
+) language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+  ns int := posthorn.namespace_id(job_tags_now.namespace);
+  at constant timestamptz := posthorn.now();
+begin
+  perform posthorn.check_length('"tags"', cardinality(job_tags_now.tags), 100);
+  if (job_tags_now.most between 1 and 1000) is not true then
+    raise exception 'most must be 1 to 1000' using errcode = 'PH004';
+  end if;
+  return query
+    with running as materialized (
+      select r.tag, r.jobs from posthorn.running_by_tag(ns) r
+    ), everything as materialized (
+      select greatest(count(*), 1)::float8 as jobs from (select from posthorn.running_jobs r where r.namespace_id = ns limit 10000) x
+    ), looked_at as materialized (
+      select t.tag from unnest(job_tags_now.tags) t (tag)
+      union
+      select u.tag from (select x as tag from posthorn.used_tags(ns, '', true) x limit 1000) u where job_tags_now.tags is null
+      union
+      select r.tag from running r where job_tags_now.tags is null
+    ), first as materialized (
+      select l.tag, coalesce(r.jobs, 0) as running, d.since
+      from looked_at l
+      left join running r on r.tag = l.tag
+      cross join lateral posthorn.due_with_tag(ns, l.tag, 200) d
+      order by d.jobs desc, d.since, coalesce(r.jobs, 0) desc, l.tag limit job_tags_now.most
+    )
+    select f.tag, d.jobs, f.since, f.running, f.running / e.jobs, l.max_running, l.paused_at,
+      case when d.jobs > 0 then coalesce(h.why, case when f.running = 0 then 'no worker runs any of them' else 'the workers run others' end) end
+    from first f
+    cross join everything e
+    cross join lateral posthorn.due_with_tag(ns, f.tag, 10000) d
+    left join lateral posthorn.tag_limit(ns, f.tag) l on true
+    left join lateral posthorn.explain_limit(ns, array[f.tag], at) h on true
+    order by d.jobs desc, f.since, f.running desc, f.tag;
+end $$;
+comment on function posthorn.job_tags_now(text, text[], int) is
+  'admin: Some tags of jobs, or those that have the most jobs which are due, of a thousand: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and what holds back those that wait. A job with several tags counts for each of them.';

@@ -114,17 +114,34 @@ type JobEntry struct {
 	ErrorMessage    string    `json:"error_message,omitempty"`
 	Reason          string    `json:"reason,omitempty"` // of RESET and CANCELLED
 	CreatedAt       time.Time `json:"created_at"`
+	TookMS          float64   `json:"took_ms,omitempty"` // of an entry that ends an attempt, also where its worker did not measure it
+}
+
+// Took is how long the attempt took that has ended with the entry; 0 for other entries.
+func (e JobEntry) Took() time.Duration { return time.Duration(e.TookMS * float64(time.Millisecond)) }
+
+// JobOutlook says since when a job has its state, and how its failures count.
+type JobOutlook struct {
+	Since     time.Time `json:"since"`
+	Failures  string    `json:"failures"`  // how many there were and how many of them count for its retries, in words
+	Permanent bool      `json:"permanent"` // it failed with retries left, since its worker said that a retry cannot help
+}
+
+// JobOutlook returns the outlook of a job.
+func (a *Admin) JobOutlook(ctx context.Context, id int64) (JobOutlook, error) {
+	found, err := rows[JobOutlook](ctx, a.db, "show job", "select * from posthorn.job_outlook($1::bigint, $2::text)", id, a.namespace)
+	return only(a, found, err, "job", strconv.FormatInt(id, 10), "Ids are what enqueue returned.")
 }
 
 // JobLog returns the log of a job, in order.
 func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
-	return rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.job_history($1::bigint, $2::text)", id, a.namespace)
+	return rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.timed_job_history($1::bigint, namespace => $2::text)", id, a.namespace)
 }
 
 // RecentJobLog returns the newest entries of the log of a job, in order, up to most. More
 // tells whether there are older ones.
 func (a *Admin) RecentJobLog(ctx context.Context, id int64, most int) (log []JobEntry, more bool, err error) {
-	log, err = rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.recent_job_history($1::bigint, $2::int, $3::text)", id, most+1, a.namespace)
+	log, err = rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.timed_job_history($1::bigint, $2::int, $3::text)", id, most+1, a.namespace)
 	if len(log) > most {
 		return log[1:], true, err
 	}

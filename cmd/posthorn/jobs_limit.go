@@ -56,7 +56,9 @@ func newJobsTags(a *app) *cobra.Command {
 	in := &op.ListJobTagsInput{}
 	cmd := listCommand[admin.JobTag]{
 		about: aboutOf(op.ListJobTags, ""), columns: jobTagColumns,
-		list: func(adm *admin.Admin, ctx context.Context) ([]admin.JobTag, error) { return op.ListJobTags.Call(ctx, adm, in) },
+		list: func(adm *admin.Admin, ctx context.Context) ([]admin.JobTag, error) {
+			return op.ListJobTags.Call(ctx, adm, in)
+		},
 	}.build(a)
 	addFlags(cmd.Flags(), in)
 	return cmd
@@ -67,5 +69,5 @@ var jobTagColumns = columns[admin.JobTag]{"tag|waiting|since|running|share|why",
 	if t.MaxRunning != nil {
 		running = fmt.Sprintf("%d of %d", t.Running, *t.MaxRunning)
 	}
-	return []any{t.Tag, t.Waiting, t.WaitingSince, running, fmt.Sprintf("%.0f %%", 100*t.Share), t.Why}
+	return []any{t.Tag, t.Waiting, t.WaitingSince, running, fmt.Sprintf("%.0f%%", 100*t.Share), t.Why}
 }}

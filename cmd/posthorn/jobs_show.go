@@ -18,6 +18,8 @@ type jobDetails struct {
 	Steps []admin.JobStep  `json:"steps,omitempty"`
 	Waits []admin.JobWait  `json:"waits,omitempty"`
 	Log   []admin.JobEntry `json:"log"`
+
+	Outlook admin.JobOutlook `json:"outlook"`
 }
 
 var jobsShow = showCommand[jobDetails]{
@@ -36,6 +38,9 @@ var jobsShow = showCommand[jobDetails]{
 		if d.Waits, err = adm.JobWaits(ctx, id, mostWaits); err != nil {
 			return d, err
 		}
+		if d.Outlook, err = adm.JobOutlook(ctx, id); err != nil {
+			return d, err
+		}
 		d.Log, err = adm.JobLog(ctx, id)
 		return d, err
 	},
@@ -51,17 +56,23 @@ func jobFields(field fields, d jobDetails) {
 	field("status", jobStatus(d.JobStatus))
 	field("state", d.State)
 	field("why", d.Why)
+	field("since", d.Outlook.Since)
+	for _, s := range d.Steps {
+		if s.Waits() && d.State == "waiting for an event" {
+			field("waits for", s.Awaited())
+		}
+	}
 	for _, w := range d.Waits {
 		field("blocked", w.Why()) // empty ones are left out
 	}
 	field("error", firstLine(d.ErrorMessage))
 	field("attempt", d.Attempt)
-	field("failures", op.JobFailures(d.JobStatus, d.Log, false))
-	if op.FailedForever(d.JobStatus, d.Log) {
+	field("failures", d.Outlook.Failures)
+	if d.Outlook.Permanent {
 		field("not retried", "its worker said that a retry cannot help")
 	}
 	field("max retries", d.MaxRetries)
-	field("next retry", d.NextRetryAt)
+	field(next(d.State), d.NextRetryAt)
 	field("priority", d.Priority)
 	field("run at", d.RunAt)
 	field("unique key", d.UniqueKey)
@@ -74,6 +85,19 @@ func jobFields(field fields, d jobDetails) {
 	field("created", d.CreatedAt)
 	field("updated", d.UpdatedAt)
 	field("finished", d.FinishedAt)
+}
+
+// next is the name of the time at which a job goes on.
+func next(state string) string {
+	switch state {
+	case "waiting for an event":
+		return "waits until"
+	case "asleep":
+		return "sleeps until"
+	case "retry":
+		return "next retry"
+	}
+	return "due"
 }
 
 func printJobDocuments(w io.Writer, d jobDetails) error {
@@ -105,17 +129,7 @@ func printJobDocuments(w io.Writer, d jobDetails) error {
 			return err
 		}
 	}
-	var log []timedEntry
-	for i, took := range op.AttemptTimes(d.Log) {
-		log = append(log, timedEntry{d.Log[i], took})
-	}
-	return jobLogColumns.print(w, log)
-}
-
-// timedEntry is an entry of the log of a job, and how long the attempt took that it has ended.
-type timedEntry struct {
-	admin.JobEntry
-	took time.Duration
+	return jobLogColumns.print(w, d.Log)
 }
 
 // mostWaits bounds the jobs that are shown on each side of a job.
@@ -140,10 +154,10 @@ var jobStepColumns = columns[admin.JobStep]{"saved|step|attempt|result", func(s 
 	return []any{s.SavedAt, s.Name, s.Attempt, string(s.Result)} // of long ones, only --json has all
 }}
 
-var jobLogColumns = columns[timedEntry]{"at|action|attempt|worker|took|what", func(e timedEntry) []any {
+var jobLogColumns = columns[admin.JobEntry]{"at|action|attempt|worker|took|what", func(e admin.JobEntry) []any {
 	took := ""
-	if e.took > 0 {
-		took = e.took.Round(time.Millisecond).String()
+	if e.TookMS > 0 {
+		took = e.Took().Round(time.Millisecond).String()
 	}
 	return []any{e.CreatedAt, e.Action, e.Attempt, e.Worker, took, firstLine(e.ErrorMessage + e.Reason)}
 }}

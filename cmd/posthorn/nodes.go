@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,9 @@ func newNodesBusy(a *app) *cobra.Command {
 	in := &op.ListBusyWorkersInput{}
 	cmd := listCommand[admin.BusyWorker]{
 		about: aboutOf(op.ListBusyWorkers, busyHelp), columns: busyColumns,
-		list: func(adm *admin.Admin, ctx context.Context) ([]admin.BusyWorker, error) { return op.ListBusyWorkers.Call(ctx, adm, in) },
+		list: func(adm *admin.Admin, ctx context.Context) ([]admin.BusyWorker, error) {
+			return op.ListBusyWorkers.Call(ctx, adm, in)
+		},
 	}.build(a)
 	addFlags(cmd.Flags(), in)
 	return cmd

@@ -212,6 +212,8 @@ var everyday = []calls{
 		"select count(*) from posthorn.get_jobs('default', array[$pending, $running, $failed]::bigint[])",
 		"select count(*) from posthorn.job_history($failed)",
 		"select count(*) from posthorn.recent_job_history($failed)",
+		"select count(*) from posthorn.timed_job_history($failed)",
+		"select count(*) from posthorn.job_outlook($failed)",
 		"select count(*) from posthorn.browse_jobs('default', max_jobs => 10)",
 		"select count(*) from posthorn.list_jobs('default', max_jobs => 10)",
 		"select count(*) from posthorn.list_jobs('default', 'FAILED', max_jobs => 10)",

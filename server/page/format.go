@@ -125,5 +125,5 @@ func timeElement(t time.Time, kind string) template.HTML {
 		t.Format(time.RFC3339Nano), kind, t.Format("2006-01-02 15:04:05 UTC")))
 }
 
-// percent is a part of a whole: 25 %.
-func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
+// shareOf is a part of a whole: 25%.
+func shareOf(part float64) string { return percent(math.Round(100 * part)) }

@@ -29,12 +29,10 @@ type jobPage struct {
 	Steps    []admin.JobStep
 	Order    order
 	Log      []admin.JobEntry
-	Took     []string // for each entry of the log: how long the attempt took that has ended with it
-	MoreLog  bool     // older entries
+	MoreLog  bool // older entries
 	Timeline timeline
 
-	Failures  string
-	Permanent bool // it failed with an error with which a retry cannot help
+	Outlook admin.JobOutlook
 }
 
 // mostEntries bounds the history of a job that is shown.
@@ -51,6 +49,7 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 		func() error { page.Steps, err = r.Admin.JobSteps(ctx, id); return err },
 		func() error { waits, err = r.Admin.JobWaits(ctx, id, mostWaits); return err },
 		func() error { page.Log, page.MoreLog, err = r.Admin.RecentJobLog(ctx, id, mostEntries); return err },
+		func() error { page.Outlook, err = r.Admin.JobOutlook(ctx, id); return err },
 		func() error { now, err = r.Admin.Now(ctx); return err },
 	} {
 		if err := look(); err != nil {
@@ -58,14 +57,6 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 		}
 	}
 	page.Standing = standing(page.Job, page.Steps, now)
-	for _, d := range op.AttemptTimes(page.Log) {
-		text := ""
-		if d > 0 {
-			text = took(d.Seconds())
-		}
-		page.Took = append(page.Took, text)
-	}
-	page.Failures, page.Permanent = op.JobFailures(page.Job, page.Log, page.MoreLog), op.FailedForever(page.Job, page.Log)
 	page.Order = orderOf(page.Job, waits)
 	page.Timeline = timelineOf(page.Job, page.Steps, history{page.Log, page.MoreLog}, now)
 	return &View{Title: fmt.Sprintf("Job %d", id), Data: page}, nil

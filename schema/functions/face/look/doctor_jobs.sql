@@ -262,10 +262,14 @@ return case when cardinality(jobs) = 1 then 'job ' || jobs[1]
   when cardinality(jobs) = 2 then format('jobs %s and %s', jobs[1], jobs[2])
   when cardinality(jobs) = 3 then format('jobs %s, %s and %s', jobs[1], jobs[2], jobs[3])
   else format('jobs %s, %s, %s and %s more', jobs[1], jobs[2], jobs[3], cardinality(jobs) - 3) end;
+comment on function posthorn.some_jobs(bigint[]) is
+  'admin: The first three of some jobs, in words.';
 
 -- The silent workers of jobs in a namespace: "w has job 3".
 create or replace function posthorn.silent_workers(ns int)
-returns text language sql stable as $$
+returns text language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
   select string_agg(format('%s has %s', w.worker, posthorn.some_jobs(w.jobs)), ', ' order by w.since) filter (where w.nth <= 3)
     || case when count(*) > 3 then format(' and %s more', count(*) - 3) else '' end
   from (
@@ -273,6 +277,8 @@ returns text language sql stable as $$
     from posthorn.running_jobs r
     where r.namespace_id = ns and r.seen_at < posthorn.now() - interval '30 seconds' group by r.worker) w
 $$;
+comment on function posthorn.silent_workers(int) is
+  'admin: The workers in a namespace that have jobs and have sent no sign for 30 seconds, with these jobs, in words.';
 
 create or replace function posthorn.examine_jobs(of_namespace text default null)
 returns setof posthorn.finding language sql stable

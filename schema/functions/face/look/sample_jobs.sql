@@ -97,7 +97,7 @@ returns float8 language sql immutable parallel safe
 return 2 ^ (bucket / 8.0::float8);
 
 -- How many of some times, in milliseconds, are in each bucket that has any, as pairs, and one more pair: -1 and the longest
--- time. Counts add up over minutes, and percentiles do not.
+-- time in microseconds. Counts add up over minutes, and percentiles do not.
 create or replace function posthorn.time_counts(times float8[], weights float8[])
 returns bigint[] language sql immutable as $$
   with t as materialized (
@@ -108,7 +108,7 @@ returns bigint[] language sql immutable as $$
   from (
     select t.bucket, round(sum(t.weight))::bigint as jobs from t group by 1
     union all
-    select -1, ceil(greatest(max(t.ms), 0))::bigint from t having count(*) > 0) c
+    select -1, floor(greatest(max(t.ms), 0) * 1000)::bigint from t having count(*) > 0) c
 $$;
 
 -- The pairs of time_counts. Older samples have 32 numbers instead, of the times below 2, 4, 8 and so on: each is spread over
@@ -148,7 +148,7 @@ returns float8 language sql immutable as $$
     select c.bucket, c.jobs, sum(c.jobs) over (order by c.bucket) - c.jobs as before, sum(c.jobs) over () * time_within.part as wanted
     from c where c.bucket >= 0
   )
-  select least(e.start + (a.wanted - a.before) / a.jobs * (posthorn.bucket_end(a.bucket) - e.start), (select c.jobs from c where c.bucket < 0)) / 1000
+  select least(e.start + (a.wanted - a.before) / a.jobs * (posthorn.bucket_end(a.bucket) - e.start), (select c.jobs / 1000 from c where c.bucket < 0)) / 1000
   from added a
   cross join lateral (select case when a.bucket = 0 then 0 else posthorn.bucket_end(a.bucket - 1) end as start) e
   where a.jobs > 0 and a.before + a.jobs >= a.wanted * (1 - 1e-9)

@@ -30,6 +30,8 @@ create or replace function posthorn.usually(tag text, seconds float8)
 returns text language sql immutable parallel safe
 return format('95 of 100 jobs %s take %s at most',
   case when tag = '' then 'of the namespace' else 'tagged ' || tag end, posthorn.in_words(make_interval(secs => ceil(seconds))));
+comment on function posthorn.usually(text, float8) is
+  'admin: How long jobs with a tag take, in words.';
 
 -- The answer to the hook. Of several tags that whose jobs take longest counts. Most jobs take less than a minute, so a list of
 -- them asks for nothing.
@@ -53,7 +55,7 @@ return ran >= interval '1 minute' and extract(epoch from ran) > 10 * usual;
 -- The jobs that run for far longer than is usual while their workers send signs. The thousand jobs that have run longest and two
 -- hundred of their tags are looked at.
 create or replace function posthorn.slow_jobs(of_namespace text default null)
-returns table (namespace_id int, job bigint, worker text, picked_at timestamptz, tag text, usual float8) language sql stable
+returns table (namespace_id int, job bigint, worker text, picked_at timestamptz, tag text, usual float8) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"html"
 	"regexp"
 	"strings"
@@ -71,7 +72,28 @@ func TestOverviewShowsJobsThatWait(t *testing.T) {
 		s.exec(t, sql)
 	}
 	s.visit(t).get("/").wantPage(t, 200, "2 behind other jobs", "1 waiting for an event", "2 jobs wait behind jobs that failed, or were cancelled or deleted; the first of these is job 1, which is FAILED",
-		"jobs show 1; retry that job, or cancel the jobs that wait for it")
+		"jobs show 1; retry that job, or cancel the jobs that wait for it", `href="/ui/default/job?id=1">Show<`)
+}
+
+// The link of each warning about jobs leads to those jobs, and to no others.
+func TestOverviewLeadsToJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	began := time.Now().UTC().Truncate(time.Second)
+	s.at(t, began, `select posthorn.enqueue('default', 'nobody takes it', tags => '{rare}')`, `select posthorn.enqueue('default', 'silent', tags => '{mail}')`,
+		`select posthorn.claim_jobs('default', 'w', '{mail}', lease_for => '1 hour')`)
+	s.at(t, began.Add(10*time.Minute), `select posthorn.enqueue('default', 'well', tags => '{mail}')`, `select posthorn.claim_jobs('default', 'w2', '{mail}')`,
+		`select posthorn.enqueue('default', 'just now', tags => '{mail}')`)
+	b := s.visit(t)
+	overview := b.get("/").wantPage(t, 200)
+	for path, want := range map[string]string{
+		"/ui/default/jobs?state=ready&tag=rare": "1", "/ui/default/busy?trouble=stalled": "job 2",
+	} {
+		if link := fmt.Sprintf(`href="%s">Show<`, html.EscapeString(path)); !strings.Contains(overview.body, link) {
+			t.Errorf("no warning has the link %s:\n%s", link, overview.body)
+		}
+		equal(t, path, strings.Join(b.get(path).wantPage(t, 200).keys(), ", "), want)
+	}
 }
 
 var cardTitle = regexp.MustCompile(`<section class="finding[^>]*><p><strong>(.*?)</strong>`)

@@ -1,10 +1,18 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +44,15 @@ func TestScreenshots(t *testing.T) {
 			select n.id, now() - i * interval '1 minute', 0, 60, 60 * (1500 + 300 * sin(i / 6.0) + 90 * sin(i * 1.7)),
 				60 * (5900 + 1200 * sin(i / 6.0 - 0.2) + 300 * sin(i * 1.3)), case when i < 14 then 60 * (50 + 12 * sin(i * 2.1)) else 0 end, '{}', '{}', '{}', '{}'
 			from posthorn.namespaces n, generate_series(1, 59) i where n.namespace = 'default'`,
+		`insert into posthorn.job_samples (namespace_id, at, tag, seconds, enqueued, completed, failed, waited, ran)
+			select n.id, now() - i * interval '1 minute', t.tag, 60, t.jobs * (10 + 3 * sin(i / 5.0)), t.jobs * (10 + 3 * sin(i / 5.0 - 0.3)),
+				case when i % 7 = 0 then t.jobs / 8 else 0 end, posthorn.time_counts(x.waited, x.weights), posthorn.time_counts(x.ran, x.weights)
+			from posthorn.namespaces n, generate_series(1, 59) i,
+				(values ('', 60, 900), ('mail', 30, 240), ('shipping', 16, 2600), ('report', 9, 8200), ('tenant:7', 5, 700)) t (tag, jobs, ms)
+			cross join lateral (
+				select array_agg((5 + j * (2 + sin(i / 6.0)))::float8) as waited, array_agg(t.ms * exp(sin(i + j * 1.3) / 2)::float8) as ran, array_agg(1::float8) as weights
+				from generate_series(1, 20) j) x
+			where n.namespace = 'default'`,
 		`select posthorn.schedule('default', 'nightly-report', '0 2 * * *', 'report.due', timezone => 'Europe/Berlin')`,
 		`select posthorn.register_node('default', 'web-7f3a', 'web')`,
 		`select posthorn.publish('default', 'order.placed', json_build_object('order', 1000 + i, 'customer', 'C-' || i % 7, 'total', 19.9 * i), stream => 'orders', key => 'C-' || i % 7, tags => '{web}') from generate_series(1, 240) i`,
@@ -74,11 +91,14 @@ var pictures = []struct {
 	height     int64
 	dark       bool // too
 }{
-	{"overview", "/", 760, false},
+	{"overview", "/", 760, true},
 	{"event", "/ui/default/event?id=9", 760, false},
 	{"dead-letters", "/ui/default/dead-letters", 760, false},
 	{"job", "/ui/default/job?id=41", 1240, true},
 	{"busy", "/ui/default/busy", 760, true},
+	{"jobs", "/ui/default/jobs", 900, true},
+	{"job-rates", "/ui/default/job-rates", 1000, true},
+	{"schedule", "/ui/default/schedule/put?name=nightly-report", 900, true},
 }
 
 // takePicture writes a picture of a page.
@@ -91,11 +111,45 @@ func takePicture(t *testing.T, tab *tab, url string, width, height int64, scheme
 		chromedp.Navigate(url), chromedp.WaitVisible("h1"), chromedp.CaptureScreenshot(&picture),
 	)
 	if err == nil {
-		err = os.WriteFile(file, picture, 0o644)
+		err = os.WriteFile(file, inFewColours(t, picture), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// inFewColours returns a picture with the 256 colours that most of its points have: a third of the bytes.
+func inFewColours(t *testing.T, picture []byte) []byte {
+	t.Helper()
+	whole, err := png.Decode(bytes.NewReader(picture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, bounds := map[color.Color]int{}, whole.Bounds()
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			counts[color.RGBAModel.Convert(whole.At(x, y))]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(fmt.Sprint(a), fmt.Sprint(b)))
+	})
+	few := image.NewPaletted(bounds, colours[:min(len(colours), 256)])
+	places := map[color.Color]uint8{}
+	for _, c := range colours {
+		places[c] = uint8(few.Palette.Index(c))
+	}
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			few.SetColorIndex(x, y, places[color.RGBAModel.Convert(whole.At(x, y))])
+		}
+	}
+	var small bytes.Buffer
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	if err := encoder.Encode(&small, few); err != nil {
+		t.Fatal(err)
+	}
+	return small.Bytes()
 }
 
 // tenSteps enqueues a job whose flow has ten steps, among them a sleep and a wait, and lets workers take some other things.

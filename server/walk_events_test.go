@@ -130,7 +130,7 @@ func walkFind(p *person) {
 	p.sees("Group billing")
 	p.fill("Find an event, a job or a group", "C-7")
 	p.press(kb.Enter)
-	p.sees("No event, job, dead letter or group has the number or the name C-7.")
+	p.sees("Nothing has the number or the name C-7")
 	p.click("key")
 	equal(p.T, "the key to search for", p.field("Key"), "C-7")
 }

@@ -45,7 +45,7 @@ func walkFindJob(p *person) {
 	p.visit("/")
 	p.fill("Find an event, a job or a group", "O-17")
 	p.press(kb.Enter)
-	p.sees("No event, job, dead letter or group has the number or the name O-17.")
+	p.sees("1 order: ready", "Search all jobs by")
 	p.click("payload")
 	p.sees("1 order")
 	p.seesNone("2 another")

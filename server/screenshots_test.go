@@ -118,7 +118,7 @@ func takePicture(t *testing.T, tab *tab, url string, width, height int64, scheme
 	}
 }
 
-// inFewColours returns a picture with the 256 colours that most of its points have: a third of the bytes.
+// inFewColours returns a picture with 256 colours, which has a third of the bytes.
 func inFewColours(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	whole, err := png.Decode(bytes.NewReader(picture))
@@ -134,7 +134,12 @@ func inFewColours(t *testing.T, picture []byte) []byte {
 	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(fmt.Sprint(a), fmt.Sprint(b)))
 	})
-	few := image.NewPaletted(bounds, colours[:min(len(colours), 256)])
+	few := image.NewPaletted(bounds, colours[:min(len(colours), 160)])
+	for len(few.Palette) < min(len(colours), 256) { // those of few points that are unlike all others, such as a red word
+		few.Palette = append(few.Palette, slices.MaxFunc(colours, func(a, b color.Color) int {
+			return cmp.Compare(distance(a, few.Palette.Convert(a)), distance(b, few.Palette.Convert(b)))
+		}))
+	}
 	places := map[color.Color]uint8{}
 	for _, c := range colours {
 		places[c] = uint8(few.Palette.Index(c))
@@ -150,6 +155,16 @@ func inFewColours(t *testing.T, picture []byte) []byte {
 		t.Fatal(err)
 	}
 	return small.Bytes()
+}
+
+// distance says how unlike two colours are.
+func distance(a, b color.Color) (sum int64) {
+	ar, ag, ab, _ := a.RGBA()
+	br, bg, bb, _ := b.RGBA()
+	for _, d := range []int64{int64(ar) - int64(br), int64(ag) - int64(bg), int64(ab) - int64(bb)} {
+		sum += d * d
+	}
+	return sum
 }
 
 // tenSteps enqueues a job whose flow has ten steps, among them a sleep and a wait, and lets workers take some other things.

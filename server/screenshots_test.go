@@ -134,7 +134,7 @@ func inFewColours(t *testing.T, picture []byte) []byte {
 	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(fmt.Sprint(a), fmt.Sprint(b)))
 	})
-	few := image.NewPaletted(bounds, colours[:min(len(colours), 160)])
+	few := image.NewPaletted(bounds, slices.Clone(colours[:min(len(colours), 160)]))
 	for len(few.Palette) < min(len(colours), 256) { // those of few points that are unlike all others, such as a red word
 		few.Palette = append(few.Palette, slices.MaxFunc(colours, func(a, b color.Color) int {
 			return cmp.Compare(distance(a, few.Palette.Convert(a)), distance(b, few.Palette.Convert(b)))

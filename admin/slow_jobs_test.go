@@ -107,7 +107,7 @@ func TestWorkersThatFellSilent(t *testing.T) {
 		t.Errorf("the doctor finds %+v", f)
 	}
 	j, err := a.Job(t.Context(), 1)
-	if err != nil || !strings.HasPrefix(j.Why, "its worker host:1 fell silent 1m") || !strings.Contains(j.Why, " ago, has waited for a worker for ") {
+	if err != nil || !strings.HasPrefix(j.Why, "its worker host:1 fell silent 1m") || !strings.Contains(j.Why, " ago, and no other one has taken it") {
 		t.Errorf("the job says %q, %v", j.Why, err)
 	}
 	execIn(t, ph, work("default", "mail", 2, completeJob))

@@ -48,7 +48,8 @@ begin
     if state is null then
       state := 'ready';
       why := concat_ws(', ', posthorn.explain_retry(s.retry_count, o.max_retries),
-        case when s.expiries > 0 then posthorn.explain_silence(o.id, at) end, 'has waited for a worker for ' || posthorn.in_words(at - coalesce(s.due_at, o.run_at)));
+        coalesce(case when s.expiries > 0 then posthorn.explain_silence(o.id, at) || ', and no other one has taken it' end,
+          'has waited for a worker for ' || posthorn.in_words(at - coalesce(s.due_at, o.run_at))));
     end if;
   end if;
 end $$;

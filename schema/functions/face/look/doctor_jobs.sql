@@ -301,7 +301,9 @@ as $$
   select 'warn', n.namespace, null, format('%s in namespace %s %s', posthorn.counted(count(*), 'job'), n.namespace,
       case when count(*) = 1 then 'is stalled: its worker has sent no heartbeat for ' else 'are stalled: their workers have sent no heartbeat for up to ' end
         || posthorn.in_words(posthorn.now() - min(r.seen_at)) || '; ' || posthorn.silent_workers(r.namespace_id)),
-    format('look: posthorn --namespace %s nodes busy --trouble stalled; other workers get them when their leases expire', n.namespace),
+    format('look: posthorn --namespace %s nodes busy --trouble stalled; other workers get them when their leases expire, the first in %s; to take one from its worker: %s', n.namespace,
+      posthorn.in_words(greatest(min(r.lease_until) - posthorn.now(), '0')),
+      posthorn.command_line(n.namespace, 'jobs retry', (array_agg(r.job order by r.lease_until, r.job))[1]::text)),
     'stalled jobs', true, count(*)
   from posthorn.running_jobs r join posthorn.namespaces n on n.id = r.namespace_id
   where r.seen_at < posthorn.now() - interval '30 seconds' and (of_namespace is null or n.namespace = of_namespace)

@@ -65,7 +65,10 @@ begin
       order by d.jobs desc, d.since, coalesce(r.jobs, 0) desc, l.tag limit job_tags_now.most
     )
     select f.tag, d.jobs, f.since, f.running, f.running / e.jobs, l.max_running, l.paused_at,
-      case when d.jobs > 0 then coalesce(h.why, case when f.running = 0 then 'no worker runs any of them' else 'the workers run others' end) end
+      case when d.jobs > 0 then coalesce(h.why, case
+        when f.running = 0 then 'no worker runs any of them'
+        when l.max_running is not null then 'at most ' || l.max_running || ' run at once'
+        else 'the workers run others' end) end
     from first f
     cross join everything e
     cross join lateral posthorn.due_with_tag(ns, f.tag, 10000) d

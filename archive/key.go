@@ -11,6 +11,7 @@ import (
 const (
 	segmentExtension = ".jsonl.zst"
 	manifestName     = "manifest.json"
+	forgottenMark    = ".forgotten-" // in the name of a segment whose place a later one has taken
 	// The longest part of a path that file systems take is 255 bytes; temporary
 	// files have more than their names.
 	longestDirectory = 200

@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// After a failover that has lost events, the store has segments that the log has forgotten.
-// Nothing writes over them: their names have ids that the log does not give again. An archiver
-// finds them once after each failover, crash and restore.
+// After a failover that has lost events, the store has segments that the log has forgotten. An archiver
+// finds them once after each failover, crash and restore. A later segment that has the ends of one takes
+// its name, and the forgotten one gets another (see replace). That is compared after each failover, since the
+// log may have lost what it knew of the first comparison.
 
 const (
 	compareMany = 1000 // events at once
@@ -68,7 +70,8 @@ func (a *Archiver) compareOwed(ctx context.Context) error {
 	return nil
 }
 
-// forgotten lists the segments of a stream that the log has not written in this life.
+// forgotten lists the segments of a stream that the log has not written in this life, and those that were
+// replaced.
 func (a *Archiver) forgotten(ctx context.Context, directory string, look pg.ArchiveLook) ([]segmentRef, error) {
 	m, err := a.store.readStream(ctx, a.config.Namespace, directory)
 	switch {
@@ -77,7 +80,7 @@ func (a *Archiver) forgotten(ctx context.Context, directory string, look pg.Arch
 	case err == nil && m.Archive != a.origin:
 		return nil, nil
 	}
-	var found []segmentRef
+	var found, replaced []segmentRef
 	var firstIDs, lastIDs []int64
 	for day := look.Since.UTC().Truncate(24 * time.Hour); !day.After(time.Now()); day = day.AddDate(0, 0, 1) {
 		prefix := a.config.Namespace + "/" + directory + "/" + day.Format("2006/01/02/")
@@ -86,20 +89,31 @@ func (a *Archiver) forgotten(ctx context.Context, directory string, look pg.Arch
 			return nil, err
 		}
 		for _, name := range objects {
-			if first, last, ok := parseSegmentName(name); ok && first < look.NextID {
-				found = append(found, segmentRef{
-					segment:   segment{Name: name, First: first, Last: last, Events: uncounted, Bytes: window},
-					namespace: a.config.Namespace, stream: m.Stream, key: prefix + name,
-				})
+			ends, _, isReplaced := strings.Cut(name, forgottenMark)
+			if isReplaced {
+				ends += segmentExtension
+			}
+			first, last, ok := parseSegmentName(ends)
+			if !ok || first >= look.NextID {
+				continue
+			}
+			ref := segmentRef{
+				segment:   segment{Name: name, First: first, Last: last, Events: uncounted, Bytes: window},
+				namespace: a.config.Namespace, stream: m.Stream, key: prefix + name,
+			}
+			if isReplaced {
+				replaced = append(replaced, ref)
+			} else {
+				found = append(found, ref)
 				firstIDs, lastIDs = append(firstIDs, first), append(lastIDs, last)
 			}
 		}
 	}
 	if len(found) == 0 {
-		return nil, nil
+		return replaced, nil
 	}
 	unknown, err := pg.ForgottenSegments(ctx, a.db, a.id, firstIDs, lastIDs)
-	return selected(found, unknown), err
+	return append(replaced, selected(found, unknown)...), err
 }
 
 // selected returns the segments with these first ids.

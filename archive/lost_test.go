@@ -41,7 +41,8 @@ func TestLostEventsAreFoundInAnArchive(t *testing.T) {
 }
 
 // A segment that a failover has forgotten may have the ends of a later one, and other events between. The later one takes its
-// place, once the lost events are listed. Without a failover, it is a conflict.
+// place, once the lost events are listed. Without a failover, it is a conflict. After a further failover, the forgotten one is
+// compared once more.
 func TestSegmentReplacesAForgottenOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -64,4 +65,11 @@ func TestSegmentReplacesAForgottenOne(t *testing.T) {
 	if err != nil || len(kept) != 1 {
 		t.Errorf("%q, %v: the forgotten segment is not kept", kept, err)
 	}
+	// Another failover loses the list, too.
+	w.Exec("delete from posthorn.lost_events")
+	w.Exec("delete from posthorn.lost_looks")
+	w.Exec("select setval('posthorn.life_since', 1, false), posthorn.notice_restore()")
+	w.run(quick)
+	w.Await("select exists (select from posthorn.lost_looks)")
+	testworld.Equal(t, "the lost events after another failover", testworld.Column[int64](w.World, "select id from posthorn.list_lost_events('default', 1)"), []int64{lost})
 }

@@ -88,7 +88,7 @@ func (a *Archiver) replace(ctx context.Context, stream pg.ArchiveStream, key str
 		return conflict(fmt.Sprintf("%s/%s exists and has other events", a.store.location, key),
 			"Something else writes there, or somebody changed it. Look at it, and move it away if it is not of this archive.")
 	}
-	beside := strings.TrimSuffix(key, segmentExtension) + ".forgotten-" + sumOf(theirs)[:8] + segmentExtension
+	beside := strings.TrimSuffix(key, segmentExtension) + forgottenMark + sumOf(theirs)[:8] + segmentExtension
 	if err := a.store.put(ctx, beside, theirs, false); err != nil {
 		return err
 	}

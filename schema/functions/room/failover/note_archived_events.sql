@@ -1,5 +1,6 @@
--- Archives find lost events as relays do. The store keeps the objects of segments that the log has forgotten: no other
--- object gets their names, which have ids that the log does not give again. Any number of processes may compare at once.
+-- Archives find lost events as relays do. The store keeps the objects of segments that the log has forgotten: a later one with
+-- the same ends takes the name only after the comparison, and the forgotten one is kept under another. Any number of processes
+-- may compare at once.
 
 -- The group of an archive, for which its looks are kept.
 create or replace function posthorn.archive_group(archive int)

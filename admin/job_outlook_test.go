@@ -51,10 +51,21 @@ func TestOutlookOfAJob(t *testing.T) {
 	w.Exec(`select posthorn.enqueue('default', 'hopeless', tags => '{y}'), posthorn.enqueue('default', 'silent', tags => '{z}', max_retries => 4)`)
 	w.Exec("select posthorn.fail_job(j.id, 'w', 'no', permanent => true) from posthorn.claim_jobs('default', 'w', '{y}') j")
 	outlook(2, "1", 0, true)
-	for range 4 {
+	w.Exec(`select posthorn.enqueue('default', 'behind', after => '{2}')`)
+	move(time.Minute)
+	w.Exec("select posthorn.change_job(4, priority => 3)")
+	outlook(4, "0", time.Minute, false)
+	w.Exec("select posthorn.reset_job(2)")
+	move(2 * time.Second)
+	outlook(2, "1, of which none counts for its retries: they are counted anew after a sleep, a wait for an event or a new start", 2*time.Second, false)
+	for n := range 4 {
 		w.Exec("select posthorn.claim_jobs('default', 'w', '{z}')")
 		move(10 * time.Minute)
 		w.Exec("select posthorn.expire_jobs()")
+		if n == 0 {
+			move(3 * time.Second)
+			outlook(3, "0", 3*time.Second, false)
+		}
 	}
 	if j, err := a.Job(t.Context(), 3); err != nil || j.Status != "FAILED" {
 		t.Fatalf("the job is %+v, %v", j, err)

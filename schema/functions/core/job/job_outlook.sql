@@ -37,6 +37,7 @@ as $$
 declare
   j posthorn.jobs;
   last posthorn.job_log_entries;
+  moved_at timestamptz;
   failed bigint;
 begin
   select x.* into j from posthorn.get_job(job_outlook.job, job_outlook.namespace) x;
@@ -53,12 +54,16 @@ begin
     j.status = 'FAILED' and j.retry_count < j.max_retries and last.action = 'FAILED' and last.worker_id is not null
       and not exists (
         select from posthorn.job_log_entries l where l.event_id = job_outlook.job and l.action = 'EXPIRED' and l.attempt = last.attempt), false);
+  moved_at := ( -- a change of a job that is due, or that waits for others, does not begin its state
+    select l.created_at from posthorn.job_log_entries l
+    where l.event_id = job_outlook.job and l.action <> 'CHANGED' order by l.event_id desc, l.id desc limit 1);
   job_outlook.since := case
     when j.finished_at is not null then j.finished_at
     when j.status = 'PROCESSING' then j.picked_at
-    when j.state in ('ready', 'held back by a limit', 'paused') then greatest(j.created_at, coalesce(j.next_retry_at, j.run_at))
-    when last.created_at is not null then last.created_at
-    else j.created_at end;
+    when j.state in ('ready', 'held back by a limit', 'paused') then greatest(j.created_at, moved_at,
+      coalesce((select s.due_at from posthorn.retried_jobs s where s.job = j.id), j.run_at))
+    when j.state in ('waiting for an event', 'behind other jobs') then coalesce(moved_at, j.created_at)
+    else coalesce(last.created_at, j.created_at) end;
   return next;
 end $$;
 comment on function posthorn.job_outlook(bigint, text) is

@@ -103,11 +103,11 @@ func TestWorkersThatFellSilent(t *testing.T) {
 	execIn(t, ph, `select posthorn.expire_jobs()`)
 	posthorntest.Advance(t, ph, time.Minute)
 	const kind = "workers that fell silent"
-	if f := foundInJobs(t, a, kind); !strings.HasPrefix(f.Found, "worker host:1 of namespace default fell silent 1m") || !strings.HasSuffix(f.Found, " ago; jobs 1 and 2 wait for another one") || f.Subject != "host:1" || f.Size != 2 {
+	if f := foundInJobs(t, a, kind); !strings.HasPrefix(f.Found, "worker host:1 of namespace default fell silent, and lost its jobs 1m") || !strings.HasSuffix(f.Found, " ago; jobs 1 and 2 wait for another one") || f.Subject != "host:1" || f.Size != 2 {
 		t.Errorf("the doctor finds %+v", f)
 	}
 	j, err := a.Job(t.Context(), 1)
-	if err != nil || !strings.HasPrefix(j.Why, "its worker host:1 fell silent 1m") || !strings.Contains(j.Why, " ago, and no other one has taken it") {
+	if err != nil || !strings.HasPrefix(j.Why, "its worker host:1 fell silent, and lost it 1m") || !strings.Contains(j.Why, " ago; no other one has taken it") {
 		t.Errorf("the job says %q, %v", j.Why, err)
 	}
 	execIn(t, ph, work("default", "mail", 2, completeJob))

@@ -48,7 +48,7 @@ begin
     if state is null then
       state := 'ready';
       why := concat_ws(', ', posthorn.explain_retry(s.retry_count, o.max_retries),
-        coalesce(case when s.expiries > 0 then posthorn.explain_silence(o.id, at) || ', and no other one has taken it' end,
+        coalesce(case when s.expiries > 0 then posthorn.explain_silence(o.id, at) || '; no other one has taken it' end,
           'has waited for a worker for ' || posthorn.in_words(at - coalesce(s.due_at, o.run_at))));
     end if;
   end if;
@@ -80,10 +80,10 @@ return concat_ws(', ', posthorn.explain_retry(failures, max_retries),
     then format('%s has sent no sign for %s', r.worker, posthorn.in_words(at - r.seen_at))
     else format('%s has had it for %s', r.worker, posthorn.in_words(at - r.picked_at)) end);
 
--- Of a job that no worker has since its last one fell silent.
+-- Of a job that no worker has since its last one fell silent. The log has the time when the lease was found to have ended.
 create or replace function posthorn.explain_silence(job_id bigint, at timestamptz)
 returns text language sql stable as $$
-  select format('its worker %s fell silent %s ago', l.worker_id, posthorn.in_words(explain_silence.at - l.created_at))
+  select format('its worker %s fell silent, and lost it %s ago', l.worker_id, posthorn.in_words(explain_silence.at - l.created_at))
   from (
     select x.action, x.worker_id, x.created_at from posthorn.job_log_entries x
     where x.event_id = job_id order by x.event_id desc, x.id desc limit 1) l

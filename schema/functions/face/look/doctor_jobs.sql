@@ -309,7 +309,7 @@ as $$
   where r.seen_at < posthorn.now() - interval '30 seconds' and (of_namespace is null or n.namespace = of_namespace)
   group by r.namespace_id, n.namespace
   union all
-  (select 'warn', n.namespace, l.worker, format('worker %s of namespace %s fell silent %s ago; %s %s for another one', posthorn.shell_word(l.worker), n.namespace,
+  (select 'warn', n.namespace, l.worker, format('worker %s of namespace %s fell silent, and lost its jobs %s ago; %s %s for another one', posthorn.shell_word(l.worker), n.namespace,
       posthorn.in_words(posthorn.now() - l.since), posthorn.some_jobs(l.jobs), case when cardinality(l.jobs) = 1 then 'waits' else 'wait' end),
     'start it again, or another one for them; look: ' || posthorn.command_line(n.namespace, 'jobs show', l.jobs[1]::text),
     'workers that fell silent', true, cardinality(l.jobs)

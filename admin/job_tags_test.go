@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,13 +49,15 @@ func TestJobTags(t *testing.T) {
 	}
 	want := map[string]string{
 		"tenant:7": "3 wait since 3m0s, 2 of 2 run, 0.50 of all: held back: tenant:7 runs 2 of 2",
+		"mail":     "6 wait since 3m0s, 4 of any number run, 1.00 of all: held back: tenant:8 runs 2 of 2",
 		"idle":     "1 wait since 13m0s, 0 of any number run, 0.00 of all: no worker runs any of them",
 		"stopped":  "1 wait since 3m0s, 0 of any number run, 0.00 of all: the tag stopped has been paused for 3m",
 		"later":    "0 wait since nothing, 0 of any number run, 0.00 of all: ",
 	}
-	for tag, said := range tags("tenant:7", "idle", "stopped", "later") {
-		if said != want[tag] {
-			t.Errorf("of %s it is said that %s; want %s", tag, said, want[tag])
+	said := tags("tenant:7", "mail", "idle", "stopped", "later")
+	for tag, wanted := range want {
+		if said[tag] != wanted {
+			t.Errorf("of %s it is said that %q; want %s", tag, said[tag], wanted)
 		}
 	}
 	all := tags()
@@ -70,5 +73,34 @@ func TestJobTags(t *testing.T) {
 	execIn(t, ph, "select posthorn.define_namespace('other')")
 	if found, err := other.JobTags(t.Context(), nil, 20); err != nil || len(found) > 0 {
 		t.Errorf("another namespace has the tags %+v, %v", found, err)
+	}
+}
+
+// Jobs with a tag wait because another tag of theirs is paused, whether a claim has found that out for all of them or for none.
+func TestJobTagsThatOthersHoldBack(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	a := ph.Admin()
+	said := func() string {
+		t.Helper()
+		all, err := a.JobTags(t.Context(), []string{"mail"}, 20)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		why, _, _ := strings.Cut(all[0].Why, " for ")
+		return fmt.Sprintf("%d since %v: %s", all[0].Waiting, !all[0].WaitingSince.IsZero(), why)
+	}
+	execIn(t, ph, `select posthorn.pause_job_tag('default', 'tenant:7')`,
+		`select posthorn.enqueue('default', 'x', tags => '{mail,tenant:7}') from generate_series(1, 100)`)
+	const want = "100 since true: the tag tenant:7 has been paused"
+	if got := said(); got != want {
+		t.Errorf("before a claim, %s", got)
+	}
+	execIn(t, ph, `select posthorn.claim_jobs('default', 'w', '{mail}', 200)`)
+	if got := said(); got != want {
+		t.Errorf("after a claim, %s", got)
+	}
+	if all, err := a.JobTags(t.Context(), nil, 20); err != nil || len(all) != 2 {
+		t.Errorf("the tags are %+v, %v", all, err)
 	}
 }

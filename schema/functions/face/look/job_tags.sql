@@ -31,6 +31,24 @@ as $$
         where p.namespace_id = ns and p.tag = due_with_tag.tag order by p.rank, p.turn, p.job limit 100) x))
 $$;
 
+-- The jobs that one of their tags holds back, by their other tags: how many there are, since when, and the tag that holds back
+-- the first of them; of 10,000 jobs. Those of the tag itself are in due_with_tag.
+create or replace function posthorn.held_by_others(ns int)
+returns table (tag text, jobs bigint, since timestamptz, held_by text) language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+  select t.tag, count(*), min(p.due_at), (array_agg(p.tag order by p.rank, p.turn, p.job))[1]
+  from (
+    select x.job, x.month, x.rank, x.turn, x.tag,
+      case when x.fair then posthorn.fair_due_since(x.job, x.namespace_id, x.month) else x.turn end as due_at
+    from posthorn.parked_jobs x where x.namespace_id = ns limit 10000) p
+  cross join lateral (
+    select x.tags from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = p.job and x.month = p.month limit 1) o
+  cross join lateral unnest(o.tags) t (tag)
+  where t.tag <> p.tag
+  group by t.tag
+$$;
+
 create or replace function posthorn.job_tags_now(namespace text, tags text[] default null, most int default 20)
 returns table (
   tag text, waiting bigint, waiting_since timestamptz, running bigint, share float8, max_running int, paused_at timestamptz, why text
@@ -49,6 +67,8 @@ begin
   return query
     with running as materialized (
       select r.tag, r.jobs from posthorn.running_by_tag(ns) r
+    ), held as materialized (
+      select x.* from posthorn.held_by_others(ns) x
     ), everything as materialized (
       select greatest(count(*), 1)::float8 as jobs from (select from posthorn.running_jobs r where r.namespace_id = ns limit 10000) x
     ), looked_at as materialized (
@@ -57,12 +77,15 @@ begin
       select u.tag from (select x as tag from posthorn.used_tags(ns, '', true) x limit 1000) u where job_tags_now.tags is null
       union
       select r.tag from running r where job_tags_now.tags is null
+      union
+      select h.tag from held h where job_tags_now.tags is null
     ), first as materialized (
-      select l.tag, coalesce(r.jobs, 0) as running, d.since
+      select l.tag, coalesce(r.jobs, 0) as running, least(d.since, h.since) as since, coalesce(h.jobs, 0) as held, h.held_by
       from looked_at l
       left join running r on r.tag = l.tag
+      left join held h on h.tag = l.tag
       cross join lateral posthorn.due_with_tag(ns, l.tag, 200) d
-      order by d.jobs desc, d.since, coalesce(r.jobs, 0) desc, l.tag limit job_tags_now.most
+      order by least(d.jobs + coalesce(h.jobs, 0), 200) desc, least(d.since, h.since), coalesce(r.jobs, 0) desc, l.tag limit job_tags_now.most
     )
     select f.tag, d.jobs, f.since, f.running, f.running / e.jobs, l.max_running, l.paused_at,
       case when d.jobs > 0 then coalesce(h.why, case
@@ -71,9 +94,15 @@ begin
         else 'the workers run others' end) end
     from first f
     cross join everything e
-    cross join lateral posthorn.due_with_tag(ns, f.tag, 10000) d
+    cross join lateral (select least(x.jobs + f.held, 10000) as jobs from posthorn.due_with_tag(ns, f.tag, 10000) x) d
     left join lateral posthorn.tag_limit(ns, f.tag) l on true
-    left join lateral posthorn.explain_limit(ns, array[f.tag], at) h on true
+    left join lateral ( -- its first job may have a tag that holds it back
+      select x.tags
+      from (
+        select r.job, r.month from posthorn.ready_jobs r where r.namespace_id = ns and r.tag = f.tag order by r.rank, r.turn, r.job limit 1) r
+      cross join lateral (
+        select y.tags from posthorn.enqueued_jobs y where y.namespace_id = ns and y.id = r.job and y.month = r.month limit 1) x) o on true
+    left join lateral posthorn.explain_limit(ns, array[f.tag] || coalesce(o.tags, array[f.held_by]), at) h on true
     order by d.jobs desc, f.since, f.running desc, f.tag;
 end $$;
 comment on function posthorn.job_tags_now(text, text[], int) is

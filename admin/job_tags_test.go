@@ -104,3 +104,20 @@ func TestJobTagsThatOthersHoldBack(t *testing.T) {
 		t.Errorf("the tags are %+v, %v", all, err)
 	}
 }
+
+// Of more than a thousand tags, those are looked at whose jobs have been due longest.
+func TestManyJobTags(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	execIn(t, ph, `select posthorn.enqueue('default', 'x', tags => array['t' || lpad(i::text, 4, '0')], run_at => posthorn.now() - make_interval(secs => i))
+		from generate_series(1, 1200) i`)
+	all, err := ph.Admin().JobTags(t.Context(), nil, 1000)
+	if err != nil || len(all) != 1000 {
+		t.Fatalf("there are %d tags, %v", len(all), err)
+	}
+	for _, tag := range all {
+		if tag.Tag < "t0201" {
+			t.Errorf("tag %s is listed, whose job is due since %v", tag.Tag, tag.WaitingSince)
+		}
+	}
+}

@@ -74,7 +74,12 @@ begin
     ), looked_at as materialized (
       select t.tag from unnest(job_tags_now.tags) t (tag)
       union
-      select u.tag from (select x as tag from posthorn.used_tags(ns, '', true) x limit 1000) u where job_tags_now.tags is null
+      (select u.tag -- those that are due longest, then others with jobs
+      from (
+        select x.tag, x.due_at from posthorn.first_ready_jobs(job_tags_now.namespace) x where job_tags_now.tags is null
+        union all
+        select x, null from posthorn.used_tags(ns, '', true) x where job_tags_now.tags is null) u
+      where u.tag <> '' group by u.tag order by min(u.due_at), u.tag limit 1000)
       union
       select r.tag from running r where job_tags_now.tags is null
       union
@@ -106,4 +111,4 @@ begin
     order by d.jobs desc, f.since, f.running desc, f.tag;
 end $$;
 comment on function posthorn.job_tags_now(text, text[], int) is
-  'admin: Some tags of jobs, or those that have the most jobs which are due, of a thousand: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and what holds back those that wait. A job with several tags counts for each of them.';
+  'admin: Some tags of jobs, or those that have the most jobs which are due, of the thousand that have been due longest: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and what holds back those that wait. A job with several tags counts for each of them.';

@@ -30,7 +30,8 @@ func foundInJobs(t *testing.T, a *admin.Admin, kind string) (one admin.Finding) 
 const aSign = "update posthorn.running_jobs set seen_at = posthorn.now(), lease_until = posthorn.now() + interval '1 minute'"
 
 // A job that hangs while its worker sends signs is compared with the jobs of its tag, on its own page, in the list of busy
-// workers and by the doctor. A job without such a tag, one that took as long before, and one of a silent worker are not slow.
+// workers and by the doctor. One with a tag
+// that has few jobs, one without tags, one that took as long before, and one of a silent worker are not slow.
 func TestSlowJobs(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t, posthorn.Config{})
@@ -44,8 +45,8 @@ func TestSlowJobs(t *testing.T) {
 		work("default", "backup", 25, "posthorn.complete_job(j.id, 'w', execution_time_ms => 600000)"))
 	tend(t, ph, time.Minute)
 	execIn(t, ph, `select posthorn.enqueue('default', x.title, tags => x.tags) from (values
-		('hangs', '{export,tenant:7}'::text[]), ('backup', '{backup}'), ('rare', '{rare}'), ('silent', '{export}')) x (title, tags)`,
-		`select posthorn.claim_jobs('default', 'w', '{export,backup,rare}', 10)`)
+		('hangs', '{export,tenant:7}'::text[]), ('backup', '{backup}'), ('rare', '{rare}'), ('silent', '{export}'), ('mixed', '{export,rare}'), ('untagged', '{}')) x (title, tags)`,
+		`select posthorn.claim_jobs('default', 'w', '{export,backup,rare}', 10), posthorn.claim_jobs('default', 'w', '{}', 10)`)
 	posthorntest.Advance(t, ph, 30*time.Second)
 	execIn(t, ph, aSign)
 	busy := func(trouble string) (all []string) {
@@ -73,13 +74,13 @@ func TestSlowJobs(t *testing.T) {
 		t.Errorf("the stalled jobs are %q", stalled)
 	}
 	all := strings.Join(busy(""), "\n")
-	for _, want := range []string{"hangs slow=true", "backup slow=false stalled=false 95 of 100 jobs tagged backup take 10m at most", "rare slow=false stalled=false \n", "silent slow=false"} {
+	for _, want := range []string{"hangs slow=true", "backup slow=false stalled=false 95 of 100 jobs tagged backup take 10m at most", "rare slow=false stalled=false \n", "silent slow=false", "mixed slow=false stalled=false \n", "untagged slow=false stalled=false \n"} {
 		if !strings.Contains(all+"\n", want) {
 			t.Errorf("%q is not among the busy workers:\n%s", want, all)
 		}
 	}
 	jobs, err := a.Jobs(t.Context(), admin.JobFilter{Status: admin.JobProcessing})
-	if err != nil || len(jobs) != 4 || !strings.HasPrefix(jobs[0].Why, "w has had it for 47m") || !strings.HasSuffix(jobs[0].Why, " take 3s at most") {
+	if err != nil || len(jobs) != 6 || !strings.HasPrefix(jobs[0].Why, "w has had it for 47m") || !strings.HasSuffix(jobs[0].Why, " take 3s at most") {
 		t.Errorf("the jobs are %+v, %v", jobs, err)
 	}
 	id := jobs[0].ID

@@ -42,7 +42,7 @@ begin
       where g.namespace_id = ns and g.name <> all (hidden_groups)
       order by l.claimed_at, l.id limit busy_work.max_rows)
     ), shown as materialized (
-      select b.*, o.title, o.tags, posthorn.compared_tags(o.tags) as compared
+      select b.*, o.title, o.tags
       from (select x.* from busy x order by x.since, x.kind, x.id limit busy_work.max_rows) b
       left join lateral (
         select x.title, x.tags from posthorn.enqueued_jobs x
@@ -50,7 +50,7 @@ begin
     ), usual as materialized (
       select u.tag, u.seconds
       from posthorn.usual_times(ns, array(
-        select t.tag from shown s cross join lateral unnest(s.compared) t (tag)
+        select t.tag from shown s cross join lateral unnest(s.tags) t (tag)
         where s.kind = 'job' and s.since <= at - interval '1 minute'
         group by t.tag order by min(s.since), t.tag limit 200)) u
     )
@@ -61,7 +61,9 @@ begin
         case when extract(epoch from at - s.since) > u.seconds then posthorn.usually(u.tag, u.seconds) end)
     from shown s
     left join lateral (
-      select x.tag, x.seconds from usual x where s.kind = 'job' and x.tag = any (s.compared) order by x.seconds desc, x.tag limit 1) u on true
+      select x.tag, x.seconds from usual x
+      where s.kind = 'job' and x.tag = any (s.tags) and s.tags <@ array(select y.tag from usual y)
+      order by x.seconds desc, x.tag limit 1) u on true
     order by s.since, s.kind, s.id;
 end $$;
 comment on function posthorn.busy_work(text, int, text[], text) is

@@ -1,7 +1,8 @@
--- A job hangs while its worker goes on sending signs: only the time that jobs of its kind take shows it.
+-- A job hangs while its worker goes on sending heartbeats: only the time that jobs of its kind take shows it. Its tags say
+-- which kind that is, and one of them may have jobs of several kinds. So a job is compared only if the time of each of its tags
+-- is known, and with that tag whose jobs take longest. A job without tags is of no kind.
 
 -- The seconds within which 95 of 100 jobs of some tags ran, of tags with 20 jobs or more in the last 60 samples of two days.
--- The tag '' means all jobs of the namespace.
 create or replace function posthorn.usual_times(ns int, tags text[])
 returns table (tag text, seconds float8) language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -21,20 +22,13 @@ as $$
   where u.jobs >= 20
 $$;
 
--- The tags by which a job is compared.
-create or replace function posthorn.compared_tags(tags text[])
-returns text[] language sql immutable parallel safe
-return case when cardinality(tags) > 0 then tags else array[''] end;
-
 create or replace function posthorn.usually(tag text, seconds float8)
 returns text language sql immutable parallel safe
-return format('95 of 100 jobs %s take %s at most',
-  case when tag = '' then 'of the namespace' else 'tagged ' || tag end, posthorn.in_words(make_interval(secs => ceil(seconds))));
+return format('95 of 100 jobs tagged %s take %s at most', tag, posthorn.in_words(make_interval(secs => ceil(seconds))));
 comment on function posthorn.usually(text, float8) is
   'admin: How long jobs with a tag take, in words.';
 
--- The answer to the hook. Of several tags that whose jobs take longest counts. Most jobs take less than a minute, so a list of
--- them asks for nothing.
+-- The answer to the hook. Most jobs take less than a minute, so a list of them asks for nothing.
 create or replace function posthorn.usual_run(ns int, tags text[], ran interval)
 returns text language plpgsql stable as $$
 begin
@@ -42,8 +36,11 @@ begin
     return null;
   end if;
   return (
+    with usual as materialized (
+      select x.tag, x.seconds from posthorn.usual_times(ns, usual_run.tags) x
+    )
     select posthorn.usually(u.tag, u.seconds)
-    from (select x.* from posthorn.usual_times(ns, posthorn.compared_tags(tags)) x order by x.seconds desc limit 1) u
+    from (select x.* from usual x where usual_run.tags <@ array(select y.tag from usual y) order by x.seconds desc, x.tag limit 1) u
     where extract(epoch from ran) > u.seconds);
 end $$;
 
@@ -52,15 +49,15 @@ create or replace function posthorn.is_slow(ran interval, usual float8)
 returns boolean language sql immutable parallel safe
 return ran >= interval '1 minute' and extract(epoch from ran) > 10 * usual;
 
--- The jobs that run for far longer than is usual while their workers send signs. The thousand jobs that have run longest and two
--- hundred of their tags are looked at.
+-- The jobs that run for far longer than is usual while their workers send heartbeats. The thousand jobs that have run longest
+-- and two hundred of their tags are looked at.
 create or replace function posthorn.slow_jobs(of_namespace text default null)
 returns table (namespace_id int, job bigint, worker text, picked_at timestamptz, tag text, usual float8) language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
   with longest as materialized (
-    select r.*, posthorn.compared_tags(o.tags) as tags
+    select r.*, o.tags
     from (
       select x.namespace_id, x.job, x.month, x.worker, x.picked_at from posthorn.running_jobs x
       where x.picked_at <= posthorn.now() - interval '1 minute' and x.seen_at >= posthorn.now() - interval '30 seconds'
@@ -82,7 +79,9 @@ as $$
   from longest l
   cross join lateral (
     select x.tag, x.seconds from usual x
-    where x.namespace_id = l.namespace_id and x.tag = any (l.tags) order by x.seconds desc, x.tag limit 1) u
+    where x.namespace_id = l.namespace_id and x.tag = any (l.tags)
+      and l.tags <@ array(select y.tag from usual y where y.namespace_id = l.namespace_id)
+    order by x.seconds desc, x.tag limit 1) u
   where posthorn.is_slow(posthorn.now() - l.picked_at, u.seconds)
 $$;
 comment on function posthorn.slow_jobs(text) is

@@ -75,6 +75,19 @@ func TestOverviewShowsJobsThatWait(t *testing.T) {
 		"jobs show 1; retry that job, or cancel the jobs that wait for it", `href="/ui/default/job?id=1">Show<`)
 }
 
+// A job that was deleted has no page, so the warning leads to one that waits for it.
+func TestOverviewLeadsBehindADeletedJob(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, `select posthorn.enqueue('default', 'pack', tags => '{box}')`)
+	s.exec(t, `select posthorn.enqueue('default', 'send', after => '{1}')`)
+	s.exec(t, "alter table posthorn.enqueued_jobs disable trigger all")
+	s.exec(t, "delete from posthorn.enqueued_jobs where id = 1")
+	b := s.visit(t)
+	b.get("/").wantPage(t, 200, "the first of these is job 1, which is DELETED", `href="/ui/default/job?id=2">Show<`)
+	b.get("/ui/default/job?id=2").wantPage(t, 200)
+}
+
 // The link of each warning about jobs leads to those jobs, and to no others.
 func TestOverviewLeadsToJobs(t *testing.T) {
 	t.Parallel()

@@ -123,7 +123,7 @@ func jobTrouble(r *Request, f admin.Finding) string {
 		return r.Link("busy", "trouble", "stalled")
 	case "slow jobs":
 		return r.Link("busy", "trouble", "slow")
-	case "jobs behind jobs that failed": // its page has those behind it
+	case "jobs behind jobs that failed": // its page has those behind it; of one that was deleted, the page of a job behind it
 		return r.Link("job", "id", f.Subject)
 	case "workers that fell silent":
 		return r.Link("jobs", "state", "ready")

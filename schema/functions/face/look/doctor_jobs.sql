@@ -330,7 +330,7 @@ as $$
   join posthorn.namespaces n on n.id = s.namespace_id
   order by n.namespace)
   union all
-  select 'warn', n.namespace, s.before::text, format('%s in namespace %s %s behind jobs that failed, or were cancelled or deleted; the first of these is job %s, which is %s',
+  select 'warn', n.namespace, (case s.status when 'DELETED' then s.job else s.before end)::text, format('%s in namespace %s %s behind jobs that failed, or were cancelled or deleted; the first of these is job %s, which is %s',
       posthorn.counted(s.jobs, 'job', 10000), n.namespace, case when s.jobs = 1 then 'waits' else 'wait' end, s.before, s.status),
     case s.status
       when 'FAILED' then format('look: %s; retry that job, or cancel the jobs that wait for it, with --jobs-after cancel for those behind them',

@@ -133,7 +133,7 @@ func (a *Admin) JobOutlook(ctx context.Context, id int64) (JobOutlook, error) {
 	return only(a, found, err, "job", strconv.FormatInt(id, 10), "Ids are what enqueue returned.")
 }
 
-// JobLog returns the log of a job, in order.
+// JobLog returns the newest 10,000 entries of the log of a job, in order.
 func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
 	return rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.timed_job_history($1::bigint, namespace => $2::text)", id, a.namespace)
 }

@@ -38,7 +38,7 @@ var GetJob = Op[ByID, admin.JobStatus]{
 	About: About{
 		Topic: jobs, Verb: "get", Scope: Read, SQL: "get_job", Path: "/v1/jobs/{id}",
 		Does:   "Show a job, with its payload",
-		More:   "Over HTTP, include_logs adds the log of the job, in order.",
+		More:   "Over HTTP, include_logs adds the newest 10,000 entries of the log of the job, in order.",
 		ByHand: map[Face]string{HTTP: jobRoute, Command: "it shows the log too", Page: "it shows the log too"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ByID) (admin.JobStatus, error) { return a.Job(ctx, in.ID) },

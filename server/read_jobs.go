@@ -40,7 +40,7 @@ type jobView struct {
 	Result       json.RawMessage `json:"result,omitempty"`
 	ErrorMessage string          `json:"error_message,omitempty" doc:"The error of the last failed attempt"`
 	WaitsFor     []int64         `json:"waits_for,omitempty" doc:"Jobs that must be COMPLETED before it is claimed, up to 100; GET /v1/jobs/{id}/waits has their statuses"`
-	Logs         []jobEntryView  `json:"logs,omitzero" doc:"The log of the job, in order, if include_logs is given"`
+	Logs         []jobEntryView  `json:"logs,omitzero" doc:"The newest 10,000 entries of the log of the job, in order, if include_logs is given"`
 }
 
 func viewOfJob(j admin.JobStatus) jobView {
@@ -87,7 +87,7 @@ func viewOfEntry(e admin.JobEntry) jobEntryView {
 
 type getJobInput struct {
 	in.ByID
-	IncludeLogs bool `query:"include_logs" doc:"true: the response includes the log of the job"`
+	IncludeLogs bool `query:"include_logs" doc:"true: the response includes the newest 10,000 entries of the log of the job"`
 }
 
 func (s *Server) getJob(ctx context.Context, c caller, input *getJobInput) (*bodyOf[jobView], error) {

@@ -112,7 +112,7 @@ returns bigint[] language sql immutable as $$
 $$;
 
 -- The pairs of time_counts. Older samples have 32 numbers instead, of the times below 2, 4, 8 and so on: each is spread over
--- the eight buckets that are as long together.
+-- the eight buckets that are as long together, and the longest time is the end of the last of them.
 create or replace function posthorn.time_buckets(counts bigint[])
 returns table (bucket int, jobs bigint) language sql immutable as $$
   select counts[i][1]::int, counts[i][2]
@@ -126,6 +126,10 @@ returns table (bucket int, jobs bigint) language sql immutable as $$
       select g.bucket, case when u.nth = 1 then 0 else posthorn.bucket_end((8 * u.nth - 8)::int) end as start
       from generate_series(case when u.nth = 1 then 0 else (8 * u.nth - 7)::int end, (8 * u.nth)::int) g (bucket)) x) b
   where array_ndims(counts) = 1 and u.jobs > 0
+  union all
+  select -1, (posthorn.bucket_end((8 * max(u.nth))::int) * 1000)::bigint
+  from unnest(counts) with ordinality u (jobs, nth)
+  where array_ndims(counts) = 1 and u.jobs > 0 having count(*) > 0
 $$;
 
 -- The sum of the times of some samples.

@@ -181,7 +181,10 @@ func apply(ctx context.Context, tx pgx.Tx, steps []Step, opts Options) error {
 	for _, s := range scriptSettings {
 		settings += "set local " + s + ";\n"
 	}
-	if _, err := tx.Exec(ctx, settings+restUpkeep); err != nil {
+	if _, err := tx.Exec(ctx, settings); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, restUpkeep); err != nil {
 		return fmt.Errorf("wait for upkeep: %w", err)
 	}
 	for _, step := range steps {

@@ -26,10 +26,10 @@ func foundInJobs(t *testing.T, a *admin.Admin, kind string) (one admin.Finding) 
 	return one
 }
 
-// aSign is a sign of all workers.
-const aSign = "update posthorn.running_jobs set seen_at = posthorn.now(), lease_until = posthorn.now() + interval '1 minute'"
+// aHeartbeat is one of all workers.
+const aHeartbeat = "update posthorn.running_jobs set seen_at = posthorn.now(), lease_until = posthorn.now() + interval '1 minute'"
 
-// A job that hangs while its worker sends signs is compared with the jobs of its tag, on its own page, in the list of busy
+// A job that hangs while its worker sends heartbeats is compared with the jobs of its tag, on its own page, in the list of busy
 // workers and by the doctor. One with a tag
 // that has few jobs, one without tags, one that took as long before, and one of a silent worker are not slow.
 func TestSlowJobs(t *testing.T) {
@@ -48,7 +48,7 @@ func TestSlowJobs(t *testing.T) {
 		('hangs', '{export,tenant:7}'::text[]), ('backup', '{backup}'), ('rare', '{rare}'), ('silent', '{export}'), ('mixed', '{export,rare}'), ('untagged', '{}')) x (title, tags)`,
 		`select posthorn.claim_jobs('default', 'w', '{export,backup,rare}', 10), posthorn.claim_jobs('default', 'w', '{}', 10)`)
 	posthorntest.Advance(t, ph, 30*time.Second)
-	execIn(t, ph, aSign)
+	execIn(t, ph, aHeartbeat)
 	busy := func(trouble string) (all []string) {
 		t.Helper()
 		work, err := a.BusyWorkersInTrouble(t.Context(), trouble, 100)
@@ -64,13 +64,13 @@ func TestSlowJobs(t *testing.T) {
 		t.Errorf("after half a minute %q are slow", slow)
 	}
 	posthorntest.Advance(t, ph, 47*time.Minute)
-	execIn(t, ph, aSign+" where job <> (select id from posthorn.jobs where title = 'silent')")
+	execIn(t, ph, aHeartbeat+" where job <> (select id from posthorn.jobs where title = 'silent')")
 
 	const usual = "95 of 100 jobs tagged export take 3s at most"
 	if slow := busy("slow"); len(slow) != 1 || !strings.HasPrefix(slow[0], "hangs slow=true stalled=false 95 of 100 jobs tagged ") || !strings.HasSuffix(slow[0], " take 3s at most") {
 		t.Errorf("the slow jobs are %q", slow)
 	}
-	if stalled := busy("stalled"); len(stalled) != 1 || stalled[0] != "silent slow=false stalled=true no sign of its worker for 47m; "+usual {
+	if stalled := busy("stalled"); len(stalled) != 1 || stalled[0] != "silent slow=false stalled=true no heartbeat of its worker for 47m; "+usual {
 		t.Errorf("the stalled jobs are %q", stalled)
 	}
 	all := strings.Join(busy(""), "\n")

@@ -20,7 +20,7 @@ func All() []Any {
 		RedriveEditedDeadLetter,
 		ListJobs, GetJob, ListJobSteps, ListJobWaits, EnqueueJob, ChangeJob,
 		RetryJobs.Many(), RetryJobs.Single(), CancelJobs.Many(), CancelJob, DeleteJobs.Many(), DeleteJobs.Single(),
-		ListJobLimits, ListJobTags, SetJobLimit, PauseJobTag, ResumeJobTag,
+		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag, ListJobTags,
 		ListNamespaces, DefineNamespace, CloseNamespace, OpenNamespace,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 		ListTokens, CreateToken, RevokeToken,

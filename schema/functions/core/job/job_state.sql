@@ -93,7 +93,7 @@ returns text language sql stable as $$
   where l.action = 'EXPIRED'
 $$;
 
--- A job at which it all ends, since it will not be completed by itself, is named, and the only one before it.
+-- Names the failed or cancelled job at the end of the chain, and the job before this one if it is the only one.
 create or replace function posthorn.explain_order(job_id bigint)
 returns text language plpgsql stable as $$
 declare

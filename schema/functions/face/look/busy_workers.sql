@@ -1,6 +1,5 @@
--- A worker has a few jobs and leases at a time. So all running jobs of the database are looked at, since they have no
--- index for a namespace, and of each group the
--- leases that end first; titles and tags are read only for the rows of the answer.
+-- A worker has a few jobs and leases at a time. So all running jobs of the database are looked at, since they have no index for
+-- a namespace, and of each group the leases that end first; titles and tags are read only for the rows of the answer.
 create or replace function posthorn.busy_work(
   namespace text, max_rows int default 100, hidden_streams text[] default '{}', trouble text default null
 ) returns table (
@@ -57,7 +56,7 @@ begin
     select s.worker_id, s.kind, s.id, coalesce(s.group_name, s.title), s.tags, s.attempt, s.since,
       extract(epoch from at - s.since)::float8, s.until, s.stalled,
       coalesce(not s.stalled and posthorn.is_slow(at - s.since, u.seconds), false),
-      concat_ws('; ', case when s.stalled and s.kind = 'job' then 'no sign of its worker for ' || posthorn.in_words(at - s.seen_at) end,
+      concat_ws('; ', case when s.stalled and s.kind = 'job' then 'no heartbeat of its worker for ' || posthorn.in_words(at - s.seen_at) end,
         case when extract(epoch from at - s.since) > u.seconds then posthorn.usually(u.tag, u.seconds) end)
     from shown s
     left join lateral (
@@ -67,7 +66,7 @@ begin
     order by s.since, s.kind, s.id;
 end $$;
 comment on function posthorn.busy_work(text, int, text[], text) is
-  'admin: The jobs and leases that workers have, those first that have lasted longest; with a trouble, stalled or slow, only those that have it. stalled: the worker of a job has sent no sign for 30 seconds, or a lease is past its deadline. slow: the job has run for more than a minute, and for more than ten times as long as 95 of 100 jobs with its tag take. why: since when its worker is silent, and how long such jobs take if it has run for longer.';
+  'admin: The jobs and leases that workers have, those first that have lasted longest; with a trouble, stalled or slow, only those that have it. stalled: the worker of a job has sent no heartbeat for 30 seconds, or a lease is past its deadline. slow: the job has run for more than a minute, and for more than ten times as long as 95 of 100 jobs with its tag take. why: since when its worker is silent, and how long such jobs take if it has run for longer.';
 
 create or replace function posthorn.busy_workers(namespace text, max_rows int default 100, hidden_streams text[] default '{}')
 returns table (

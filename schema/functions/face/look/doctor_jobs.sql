@@ -278,7 +278,7 @@ as $$
     where r.namespace_id = ns and r.seen_at < posthorn.now() - interval '30 seconds' group by r.worker) w
 $$;
 comment on function posthorn.silent_workers(int) is
-  'admin: The workers in a namespace that have jobs and have sent no sign for 30 seconds, with these jobs, in words.';
+  'admin: The workers in a namespace that have jobs and have sent no heartbeat for 30 seconds, with these jobs, in words.';
 
 create or replace function posthorn.examine_jobs(of_namespace text default null)
 returns setof posthorn.finding language sql stable

@@ -96,7 +96,7 @@ begin
       case when d.jobs > 0 then coalesce(h.why, case
         when f.running = 0 then 'no worker runs any of them'
         when l.max_running is not null then 'at most ' || l.max_running || ' run at once'
-        else 'the workers run others' end) end
+        else 'the workers run other jobs' end) end
     from first f
     cross join everything e
     cross join lateral (select least(x.jobs + f.held, 10000) as jobs from posthorn.due_with_tag(ns, f.tag, 10000) x) d

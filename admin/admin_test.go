@@ -131,9 +131,10 @@ func TestConfined(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"close": confined.CloseNamespace(ctx, "shop", "db2", time.Second), "open": confined.OpenNamespace(ctx, "shop"),
+		"close its own": confined.CloseNamespace(ctx, own, "db2", time.Second), "open its own": confined.OpenNamespace(ctx, own),
 	} {
 		if !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
-			t.Errorf("%s of the namespace of others: %v", what, err)
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 	if err := confined.DefineNamespace(ctx, nil); err != nil {

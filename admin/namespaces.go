@@ -48,6 +48,9 @@ func (a *Admin) DefineNamespaceNamed(ctx context.Context, name string, metadata 
 // then: the namespace stays closed, and a second call waits again. The handle must not be a
 // transaction.
 func (a *Admin) CloseNamespace(ctx context.Context, name, movedTo string, patience time.Duration) error {
+	if err := a.checkUnbound("close namespace"); err != nil {
+		return err
+	}
 	err := a.changeNamespace(ctx, name, entry{"close-namespace", name, struct {
 		MovedTo string `json:"moved_to,omitempty"`
 	}{movedTo}}, "select posthorn.close_namespace($1::text, $2::text)", name, pg.Optional(movedTo))
@@ -60,7 +63,18 @@ func (a *Admin) CloseNamespace(ctx context.Context, name, movedTo string, patien
 // OpenNamespace takes [Admin.CloseNamespace] back. It also opens the copy of a namespace in
 // the database that it has moved to.
 func (a *Admin) OpenNamespace(ctx context.Context, name string) error {
+	if err := a.checkUnbound("open namespace"); err != nil {
+		return err
+	}
 	return a.changeNamespace(ctx, name, entry{"open-namespace", name, nil}, "select posthorn.open_namespace($1::text)", name)
+}
+
+// checkUnbound refuses a token that is valid in one namespace: whether a tenant moves is not decided by the tenant.
+func (a *Admin) checkUnbound(verb string) error {
+	if a.boundTo() == nil {
+		return nil
+	}
+	return pg.Translate(verb, pg.Refused("a token that is valid in one namespace cannot close or open it", "Use posthorn namespaces, SQL, or a token that is valid in all."))
 }
 
 // changeNamespace changes a namespace of any name. The audit log of that namespace has the entry.

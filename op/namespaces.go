@@ -75,7 +75,7 @@ type CloseNamespaceInput struct {
 // CloseNamespaceBody is how a namespace is closed.
 type CloseNamespaceBody struct {
 	MovedTo     string `json:"moved_to,omitempty" flag:"moved-to" maxLength:"255" doc:"The database where it goes on, as refused programs read it"`
-	WaitSeconds int64  `json:"wait_seconds,omitempty" flag:"wait-seconds" minimum:"1" maximum:"600" doc:"How long to wait for transactions from before. Default: 10"`
+	WaitSeconds int64  `json:"wait_seconds,omitempty" flag:"wait-seconds" minimum:"1" maximum:"20" doc:"How long to wait for transactions from before; a further call waits again. Default: 10"`
 }
 
 func (in *CloseNamespaceInput) movedTo() string {

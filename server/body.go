@@ -28,11 +28,15 @@ const bodyTimeout = 30 * time.Second
 // handler has read.
 func (s *Server) limitBodyTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != nil && r.Body != http.NoBody {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTimeout)) // connections of net/http support it
-		}
+		limitBody(w, r, s.bodyTimeout)
 		next.ServeHTTP(w, r)
 	})
+}
+
+func limitBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout)) // connections of net/http support it
+	}
 }
 
 // readBody reads and decompresses a body. Both the compressed and the decompressed

@@ -8,7 +8,7 @@ func TestClosedNamespaceOverHTTP(t *testing.T) {
 	s := serve(t)
 	s.call(t, "PUT", "/v1/namespaces/shop", nil).want(t, 204)
 	s.call(t, "PUT", "/v1/groups/g?namespace=shop", nil).want(t, 200)
-	s.call(t, "POST", "/v1/namespaces/shop/close", `{"moved_to":"db2","wait_seconds":60}`).want(t, 204)
+	s.call(t, "POST", "/v1/namespaces/shop/close", `{"moved_to":"db2","wait_seconds":20}`).want(t, 204)
 	for path, body := range map[string]any{
 		"/v1/events?namespace=shop":         `{"type":"a"}`,
 		"/v1/jobs?namespace=shop":           `{"title":"a","tags":"t"}`,

@@ -122,6 +122,7 @@ func (d *Databases) each(use func(*Server)) {
 
 // ServeHTTP answers one request.
 func (d *Databases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	limitBody(w, r, bodyTimeout)
 	path := r.URL.Path
 	switch {
 	case strings.HasPrefix(path, "/d/"):
@@ -206,10 +207,19 @@ func (l *located) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 // look looks at all databases at the same time, for a person.
 func (d *Databases) look(r *http.Request) []pages.Glance {
 	return inParallel(d.places, func(p *place) pages.Glance {
-		if s := p.server.Load(); s != nil {
-			return s.pages.Glance(r)
+		s := p.server.Load()
+		if s == nil {
+			return pages.Glance{Name: p.Name, Away: "the server has no connection to it"}
 		}
-		return pages.Glance{Name: p.Name, Away: "the server has no connection to it"}
+		g := s.pages.Glance(r)
+		if g.SignIn { // which is known without asking the database
+			ctx, cancel := context.WithTimeout(r.Context(), pages.GlanceTime)
+			defer cancel()
+			if s.client.Pool().Ping(ctx) != nil {
+				g.SignIn, g.Away = false, "it does not answer"
+			}
+		}
+		return g
 	})
 }
 
@@ -227,14 +237,16 @@ func inParallel[T any](places []*place, ask func(*place) T) []T {
 func (d *Databases) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	type answer struct {
 		families []metrics.Family
-		refused  *problem
+		opened   bool     // the token opens the database
+		refused  *problem // it does not
 	}
 	var families []metrics.Family
+	var opened bool
 	var refused *problem
 	for _, a := range inParallel(d.places, func(p *place) answer {
 		families, err := d.metricsOf(p, r)
 		if err == nil {
-			return answer{families: families}
+			return answer{families: families, opened: p.server.Load() != nil}
 		}
 		if problem := problemOf(r.Context(), err); problem.Status < http.StatusInternalServerError {
 			return answer{refused: problem}
@@ -242,11 +254,12 @@ func (d *Databases) serveMetrics(w http.ResponseWriter, r *http.Request) {
 		return answer{families: metrics.Away(p.Name, d.namespace)}
 	}) {
 		families = append(families, a.families...)
+		opened = opened || a.opened
 		if refused == nil {
 			refused = a.refused
 		}
 	}
-	if len(families) == 0 {
+	if refused != nil && !opened {
 		refused.write(w)
 		return
 	}
@@ -272,22 +285,31 @@ func (d *Databases) metricsOf(p *place, r *http.Request) ([]metrics.Family, erro
 
 func writeHealth(w http.ResponseWriter) { writeJSON(w, http.StatusOK, healthy().Body) }
 
+// isReady tells whether the database answers.
+func (p *place) isReady(ctx context.Context) bool {
+	s := p.server.Load()
+	if s == nil {
+		return false
+	}
+	_, err := s.ready(ctx, caller{}, nil)
+	return err == nil
+}
+
 // serveReady is 200 as long as one database can be reached.
 func (d *Databases) serveReady(w http.ResponseWriter, r *http.Request) {
-	ready := inParallel(d.places, func(p *place) bool {
-		s := p.server.Load()
-		if s == nil {
-			return false
-		}
-		_, err := s.ready(r.Context(), caller{}, nil)
-		return err == nil
-	})
-	if !slices.Contains(ready, true) {
-		setOwnHeaders(w)
-		unavailable("no database can be reached now", "Try again soon.").write(w)
-		return
+	ready := make(chan bool, len(d.places))
+	ctx := context.WithoutCancel(r.Context()) // a database that hangs is not waited for; the look at it ends by its own deadline
+	for _, p := range d.places {
+		go func() { ready <- p.isReady(ctx) }()
 	}
-	writeHealth(w)
+	for range d.places {
+		if <-ready {
+			writeHealth(w)
+			return
+		}
+	}
+	setOwnHeaders(w)
+	unavailable("no database can be reached now", "Try again soon.").write(w)
 }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {

@@ -242,6 +242,20 @@ func TestDatabaseThatIsAway(t *testing.T) {
 	away()
 }
 
+// A database that hangs is away also for people who have no token of it. A token that no database accepts is told so while one
+// of them is away.
+func TestDatabaseThatHangsIsAwayForEverybody(t *testing.T) {
+	t.Parallel()
+	m := serveMany(t, Options{Tokens: true, Logger: slog.New(slog.DiscardHandler)}, "orders!", "billing")
+	m.call(t, "GET", "/metrics", nil, "Authorization: Bearer nobody").want(t, 401)
+	proxy := testpg.NewProxy(t, posthorntest.Database(t))
+	m.open(t, "orders", proxy.URL(t))
+	m.call(t, "GET", "/", nil).wantPage(t, 200, "Sign in").wantNone(t, "The database is away")
+	proxy.Silence()
+	m.call(t, "GET", "/", nil).wantPage(t, 200, "The database is away")
+	proxy.Speak()
+}
+
 // Metrics of all databases are one text, in which each sample names its database, and each metric has one heading.
 func TestMetricsNameTheirDatabase(t *testing.T) {
 	t.Parallel()

@@ -125,8 +125,8 @@ func TestAssistantOfSeveralDatabases(t *testing.T) {
 	}
 	text, _ := a.call("pause-group", map[string]any{"database": "orders", "name": "both"})
 	code := previewCode.FindStringSubmatch(text)
-	if code == nil {
-		t.Fatalf("no preview: %s", text)
+	if code == nil || !strings.Contains(text, "in database orders: ") {
+		t.Fatalf("no preview of the database: %s", text)
 	}
 	confirmed := func(database string) {
 		t.Helper()

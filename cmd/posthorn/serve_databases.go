@@ -148,12 +148,14 @@ func (t *attendant) open(ctx context.Context) error {
 	defer cancel()
 	late := time.AfterFunc(openTimeout, cancel)
 	ph, err := t.app.client(opening, "posthorn serve", t.web.keepers)
-	if err != nil {
-		return err
+	inTime := late.Stop()
+	if err == nil {
+		defer ph.Close()
 	}
-	defer ph.Close()
-	if !late.Stop() {
+	if !inTime && ctx.Err() == nil {
 		return fmt.Errorf("it was not open within %s", openTimeout)
+	} else if err != nil {
+		return err
 	}
 	defer deliverWebhooks(ph, t.web.webhooks).Close()
 	t.many.Open(t.name, ph)

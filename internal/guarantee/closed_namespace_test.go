@@ -132,6 +132,10 @@ func TestClosedNamespaceKeepsWhatIsDue(t *testing.T) {
 	s.exec(closeShop)
 	s.turnClock(5 * time.Minute)
 	s.exec("select posthorn.tend()")
+	s.exec("begin")
+	s.exec("select posthorn.deliver_delayed()")
+	equal(t, "the look for delayed events writes", value[bool](s, "select pg_current_xact_id_if_assigned() is not null"), false)
+	s.exec("commit")
 	s.exec("select posthorn.run_scheduled_task($1::uuid, true)", task)
 	const events = "select count(*) filter (where type = 'tick') || ' ' || count(*) filter (where type = 'later') from posthorn.events"
 	equal(t, "while it is closed", value[string](s, events), "0 0")
@@ -255,6 +259,8 @@ func TestCloseNamespaceIsRefused(t *testing.T) {
 	s.exec(closeShop) // again, with its new place
 	equal(t, "closed since", value[string](s, "select closed_at::text from posthorn.namespaces where namespace = 'shop' and quiet_at is not null"), since)
 	s.wantMoved("select posthorn.publish('shop', 'e')")
+	s.exec("select posthorn.close_namespace('shop')") // again, without its new place
+	s.wantMoved("select posthorn.publish('shop', 'e')")
 	s.exec("select posthorn.define_group('shop', 'g')") // made while it is closed
 	s.wantMoved("select * from posthorn.claim('shop', 'g', 'w')")
 	s.exec("select posthorn.set_stream_policy('shop', 's', 'confidential')")
@@ -264,4 +270,35 @@ func TestCloseNamespaceIsRefused(t *testing.T) {
 	s.exec("select posthorn.open_namespace('shop')")
 	s.exec("select posthorn.open_namespace('shop')")
 	equal(t, "plain streams", value[int](s, "select count(*) from posthorn.stream_names where namespace = 'shop' and plain"), 2)
+}
+
+// A transaction whose snapshot is older than the close makes no stream plain: quick publishing would find it.
+func TestOldSnapshotOpensNoStreamOfAClosedNamespace(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_namespace('shop')")
+	s.exec("select posthorn.set_stream_policy('shop', 's', 'confidential')")
+	old := s.another()
+	old.exec("begin isolation level repeatable read")
+	old.exec("select 1")
+	s.exec(closeShop)
+	old.refused("40001", "select posthorn.set_stream_policy('shop', 's', 'open')")
+}
+
+// A namespace that is opened while somebody waits for the end of what began before its close is not told to be closed.
+func TestCloseIsTakenBackDuringItsWait(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.tenant()
+	writer, waiter := s.another(), s.another()
+	writer.exec("begin")
+	writer.exec("select posthorn.publish('shop', 'e')")
+	s.exec(closeShop)
+	done := waiter.background("select posthorn.await_closed('shop', '1 hour')")
+	s.await("select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep')")
+	s.exec("select posthorn.open_namespace('shop')")
+	writer.exec("commit")
+	if err := done(); err == nil || !strings.Contains(err.Error(), "was opened during the wait") {
+		t.Errorf("the wait ended with %v", err)
+	}
 }

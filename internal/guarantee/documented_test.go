@@ -21,13 +21,14 @@ var documented = map[string]struct{ roles, before string }{
 	"coming-from.md":      {roles: "oo o oo o", before: otherSystems},                                        // they delete from tables of others
 	"first-steps.md":      {roles: "pp ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // the page publishes over HTTP
 	"groups.md":           {roles: "c c a c"},
-	"jobs.md":             {roles: "p ccc cc aa a"},
+	"jobs.md":             {roles: "p ccc cc aa a a"},
 	"read.md":             {roles: "c"},
 	"nodes.md":            {roles: "ccc c c c"},
 	"observe.md":          {roles: "c pc"},
 	"operations.md":       {roles: "aaaa aaa a o o", before: "begin"}, // never committed: it creates a role of the cluster
 	"project.md":          {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
 	"publish.md":          {roles: "p", before: "select posthorn.define_namespace('shop')"},
+	"scale.md":            {roles: "a a", before: "select posthorn.define_namespace('shop')"},
 	"schedule.md":         {roles: "p pp p aaapa"},
 	"subscribe.md":        {roles: "cc a o p c a"},
 	"table-changes.md":    {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish

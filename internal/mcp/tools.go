@@ -127,6 +127,9 @@ func (c *session) run(ctx context.Context, t tool, values map[string]json.RawMes
 			if err != nil {
 				return err
 			}
+			if database != "" {
+				preview = "in database " + database + ": " + preview
+			}
 			if code := codeOf(database, t.Name, preview, values); code != confirm {
 				answer = previewed(t.Name, preview, code, confirm != "")
 				return nil

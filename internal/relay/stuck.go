@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -63,7 +64,9 @@ func (l *leadership) retry() {
 			worker.Rest(l.going, wait, changed)
 			continue
 		}
-		if err := l.retryOnce(due); err != nil {
+		if err := l.retryOnce(due); errors.Is(err, pg.ErrMoved) {
+			return // fetch ends the lead when the windows that were written are settled
+		} else if err != nil {
 			l.end(err)
 		}
 	}

@@ -35,8 +35,8 @@ func NewDatabases(c DatabasesConfig) *Databases {
 	return &Databases{DatabasesConfig: c, audience: audience{pages: map[string]int{}}}
 }
 
-// glance is how long a look at one database may take, so that one that does not answer delays the page no longer.
-const glance = 3 * time.Second
+// GlanceTime is how long a look at one database may take, so that one that does not answer delays the page no longer.
+const GlanceTime = 3 * time.Second
 
 // Glance is the overview of a database in short. Of a database of which the person has no token it has the name, and whether
 // the database answers.
@@ -85,7 +85,7 @@ func (g Glance) rank() int {
 
 // Glance looks at the database of the page.
 func (p *Pages) Glance(r *http.Request) Glance {
-	ctx, cancel := context.WithTimeout(r.Context(), glance)
+	ctx, cancel := context.WithTimeout(r.Context(), GlanceTime)
 	defer cancel()
 	g := Glance{Name: p.Name}
 	err := p.glance(ctx, r, &g)
@@ -223,10 +223,12 @@ func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 	for {
 		began := time.Now()
 		var content bytes.Buffer
-		if err := templates["databases.html"].ExecuteTemplate(&content, "main", d.page(r)); err != nil {
+		page := d.page(r)
+		if err := templates["databases.html"].ExecuteTemplate(&content, "main", page); err != nil {
 			d.Logger.Error("page was not rendered", "path", r.URL.Path, "error", err)
 			return
 		}
+		r = page.withoutRefused(r)
 		send := stream.comment
 		if !bytes.Equal(content.Bytes(), last) {
 			last = content.Bytes()
@@ -236,6 +238,24 @@ func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// withoutRefused is the request without the tokens that a database has refused, so that it refuses, and logs, each only once.
+func (d databasesPage) withoutRefused(r *http.Request) *http.Request {
+	refused := map[string]bool{}
+	for _, g := range d.Databases {
+		if g.SignIn {
+			refused[Mount{Name: g.Name}.cookieName(r, tokenCookie)] = true
+		}
+	}
+	kept := r.Clone(r.Context())
+	kept.Header.Del("Cookie")
+	for _, c := range r.Cookies() {
+		if !refused[c.Name] {
+			kept.AddCookie(c)
+		}
+	}
+	return kept
 }
 
 // WriteAway says that a database is away, to a person who wants one of its pages.

@@ -7,7 +7,7 @@
 --
 -- A statement whose snapshot is older than the close does not see it. So await_closed waits for the transactions that may
 -- have such a snapshot, or have written before. Only then may a standby be promoted: quiet_at, which reaches the standby
--- behind everything that they wrote, says that it has all.
+-- behind everything that they wrote, says that it has each event, job and claim.
 
 -- Leaves new streams to merge_streams, since some may be twins: publish looks at the namespace for these.
 create or replace function posthorn.close_namespace(namespace text, moved_to text default null)
@@ -29,7 +29,7 @@ begin
   perform posthorn.lock_stream_names(); -- merge_streams and set_stream_policy look whether the namespace is closed
   perform posthorn.commit_durably();
   update posthorn.namespaces n
-  set moved_to = close_namespace.moved_to, closed_at = coalesce(n.closed_at, posthorn.now()),
+  set moved_to = coalesce(close_namespace.moved_to, n.moved_to), closed_at = coalesce(n.closed_at, posthorn.now()),
     closed_by = coalesce(n.closed_by, pg_current_xact_id())
   where n.id = ns;
   update posthorn.stream_names s set plain = false where s.namespace_id = ns and s.plain;
@@ -97,6 +97,9 @@ begin
   end loop;
   perform posthorn.commit_durably();
   update posthorn.namespaces x set quiet_at = posthorn.now() where x.id = ns and x.closed_by = n.closed_by;
+  if not found then
+    raise exception 'namespace % was opened during the wait', quote_literal(namespace) using errcode = 'PH002', hint = 'Close it again.';
+  end if;
 end $$;
 comment on function posthorn.await_closed(text, interval) is
   'admin: Waits until no transaction that began before a namespace was closed can still write to it, and notes that in namespaces.quiet_at; an error with SQLSTATE PH002 when patience has passed. The namespace stays closed, so the call may be repeated. In a transaction of its own, after that of close_namespace.';
@@ -122,7 +125,8 @@ begin
     select l.virtualtransaction from pg_locks l
     join pg_class c on c.oid = l.relation and c.relnamespace = 'posthorn'::regnamespace
     where l.locktype = 'relation' and l.granted and l.mode <> 'AccessShareLock' and l.database = (select d.oid from pg_database d where d.datname = current_database())
-      and l.pid is distinct from pg_backend_pid());
+      and l.pid is distinct from pg_backend_pid()
+      and not exists (select from pg_stat_activity a where a.pid = l.pid and a.usesysid is null)); -- autovacuum
 end $$;
 
 -- Some transactions in words, oldest first.

@@ -15,8 +15,7 @@ begin
   loop
     insert into posthorn.groups (namespace_id, name, closed)
     select n.id, define_group.name, n.closed_at is not null from posthorn.namespaces n
-    where n.id = ns and not exists (select from posthorn.groups x where x.namespace_id = ns and x.name = define_group.name)
-    for share of n -- close_namespace waits, and then finds the group
+    where n.id = ns for share -- close_namespace waits, and then finds the group
     on conflict (namespace_id, name) do nothing
     returning * into g;
     exit when found;

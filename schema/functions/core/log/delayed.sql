@@ -18,7 +18,9 @@ as $$
 declare
   n bigint;
 begin
-  if not exists (select from posthorn.delayed d where d.deliver_at <= (select posthorn.now())) then
+  if not exists (select from posthorn.delayed d where d.deliver_at <= (select posthorn.now())
+    and not exists (select from posthorn.namespaces n where n.id = d.namespace_id and n.closed_at is not null))
+  then
     return 0;
   end if;
   perform pg_current_xact_id(); -- before ids are drawn

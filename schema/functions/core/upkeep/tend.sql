@@ -63,7 +63,8 @@ begin
   return array(
     select part from unnest(posthorn.frequent_upkeep_parts()) part
     where case part
-      when 'deliver_delayed' then exists (select from posthorn.delayed d where d.deliver_at <= at)
+      when 'deliver_delayed' then exists (select from posthorn.delayed d where d.deliver_at <= at
+        and not exists (select from posthorn.namespaces n where n.id = d.namespace_id and n.closed_at is not null))
       when 'promote_jobs' then exists (select from posthorn.waiting_jobs w where w.due_at <= at)
       when 'expire_jobs' then true
       when 'settle_endings' then exists (

@@ -21,6 +21,7 @@ begin
   end if;
   -- Policies are set one after another. Publishers do not take this lock.
   perform posthorn.lock_stream_names();
+  perform from posthorn.namespaces n where n.id = ns for share; -- fails at repeatable read when the snapshot is older than a close
   insert into posthorn.stream_policies as p
     (namespace_id, stream_name, security_level, encryption_alg, kms_key_id, dek_rotation_days, created_at, updated_at)
   values (ns, set_stream_policy.stream, set_stream_policy.security_level, case when sealed then 'AES-256-GCM' end, set_stream_policy.kms_key_id,

@@ -17,22 +17,32 @@ type database struct {
 	*run
 	url     string // with Posthorn and nothing else
 	proxy   *testpg.Proxy
-	clients string // URL for clients, which try the proxy first
-	server  *testpg.Server
+	clients string         // URL for clients, which try the proxy first
+	server  *testpg.Server // nil if Patroni runs the servers
+	version string         // of Postgres, for the report
 
 	orders []string // URLs with the servers in several orders, of which clients take any
 }
 
+var serverSettings = map[string]string{"max_connections": "200", "max_prepared_transactions": "50", "fsync": "on"}
+
 func startDatabase(r *run) *database {
-	server := testpg.StartPrimary(r.t, map[string]string{
-		"max_connections": "200", "max_prepared_transactions": "50", "fsync": "on",
-	})
-	d := &database{run: r, server: server}
-	d.url = d.server.URL()
-	d.migrate(d.url)
+	server := testpg.StartPrimary(r.t, serverSettings)
+	d := &database{run: r, server: server, url: server.URL()}
+	d.prepare()
 	d.proxy = testpg.NewProxy(r.t, d.url)
 	d.clients = d.proxy.URL(r.t)
 	return d
+}
+
+// prepare installs Posthorn.
+func (d *database) prepare() {
+	d.migrate(d.url)
+	version, err := testpg.Version(d.t.Context(), d.url)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.version = version
 }
 
 // another creates a second database on the server.
@@ -75,7 +85,7 @@ func (d *database) with(url string, do func(context.Context, *pgx.Conn) error) {
 
 // sessions describes the statements and waits of the server's sessions, and the prepared transactions.
 func (d *database) sessions() (lines []string) {
-	d.with(d.server.URL(), func(ctx context.Context, conn *pgx.Conn) (err error) {
+	d.with(d.url, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		rows, _ := conn.Query(ctx, `
 			select concat_ws(' ', pid, state, wait_event, 'for', array_to_string(pg_blocking_pids(pid), ','), now() - query_start, left(query, 150)) from pg_stat_activity
 			where backend_type = 'client backend'

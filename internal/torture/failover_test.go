@@ -77,6 +77,10 @@ func (f *failoverPart) start() {
 			s.SetSynchronous(f.t, "ANY 1 (*)")
 		}
 	}
+	f.startClients()
+}
+
+func (f *failoverPart) startClients() {
 	f.startPlaces()
 	f.logPart.start()
 	f.clients.Go(f.follow)

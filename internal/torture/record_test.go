@@ -124,8 +124,10 @@ func (r *record) handOut(h *handout) {
 type crash struct{ from, to moment }
 
 // crashed records a crash that begins now. The returned function records its end.
-func (r *record) crashed() (over func()) {
-	c := &crash{from: r.now(), to: math.MaxInt64}
+func (r *record) crashed() (over func()) { return r.crashedSince(r.now()) }
+
+func (r *record) crashedSince(from moment) (over func()) {
+	c := &crash{from: from, to: math.MaxInt64}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.crashes = append(r.crashes, c)

@@ -42,7 +42,7 @@ func (r *run) report(p part) {
 	for _, name := range slices.Sorted(maps.Keys(r.injected)) {
 		injected = append(injected, fmt.Sprintf("%s %d", name, r.injected[name]))
 	}
-	r.t.Logf("%s, seed %d, PostgreSQL %s, %d kills (%s): %s; %s", r.t.Name(), r.seed, r.database.server.Version(), r.kills.Load(),
+	r.t.Logf("%s, seed %d, %s, %d kills (%s): %s; %s", r.t.Name(), r.seed, r.database.version, r.kills.Load(),
 		strings.Join(injected, ", "), counts, found.verdicts())
 	for kind, violations := range found.violations {
 		r.t.Errorf("%s: %d, among them:", kind, len(violations))

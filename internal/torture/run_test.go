@@ -103,7 +103,11 @@ func newRun(t *testing.T, seed uint64) *run {
 // torture runs a part under faults, waits until it has finished its work, and checks
 // the result.
 func (r *run) torture(p part) {
-	r.database = startDatabase(r)
+	if own, ok := p.(interface{ startDatabase() *database }); ok {
+		r.database = own.startDatabase()
+	} else {
+		r.database = startDatabase(r)
+	}
 	r.least = leastKills(p)
 	r.began = time.Now()
 	p.start()

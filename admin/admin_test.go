@@ -129,7 +129,10 @@ func TestConfined(t *testing.T) {
 	if err := confined.DefineNamespaceNamed(ctx, "shop", nil); !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
 		t.Errorf("another namespace: %v", err)
 	}
+	_, keptErr := confined.KeepNamespace(ctx, "shop")
+	_, deletedErr := confined.DeleteNamespace(ctx, own)
 	for what, err := range map[string]error{
+		"keep": keptErr, "delete its own": deletedErr,
 		"close": confined.CloseNamespace(ctx, "shop", "db2", time.Second), "open": confined.OpenNamespace(ctx, "shop"),
 		"close its own": confined.CloseNamespace(ctx, own, "db2", time.Second), "open its own": confined.OpenNamespace(ctx, own),
 	} {
@@ -139,5 +142,45 @@ func TestConfined(t *testing.T) {
 	}
 	if err := confined.DefineNamespace(ctx, nil); err != nil {
 		t.Errorf("its own: %v", err)
+	}
+}
+
+// A namespace is deleted in parts; the audit log of the namespace default says who has begun.
+func TestDeleteNamespace(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	ctx, a := t.Context(), ph.Admin().By("anna")
+	if err := a.DefineNamespaceNamed(ctx, "shop", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.DeleteNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrConflict) {
+		t.Errorf("one that is open: %v", err)
+	}
+	if err := a.CloseNamespace(ctx, "shop", "db2", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.KeepNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrConflict) {
+		t.Errorf("kept where it was closed: %v", err)
+	}
+	part, calls := admin.DeletedPart{}, 0
+	for ; !part.Done; calls++ {
+		var err error
+		if part, err = a.DeleteNamespace(ctx, "shop"); err != nil {
+			t.Fatal(err)
+		}
+		all, err := a.Namespaces(ctx)
+		if err != nil || !part.Done && (len(all) != 2 || all[1].DeletingAt.IsZero()) {
+			t.Errorf("meanwhile the namespaces are %+v, %v", all, err)
+		}
+	}
+	if calls < 3 {
+		t.Errorf("it took %d calls", calls)
+	}
+	log, err := a.Actions(ctx, 0, 10)
+	if err != nil || len(log) != 1 || log[0].Name != "delete-namespace" || log[0].Subject != "shop" || log[0].Actor != "anna" {
+		t.Errorf("the audit log has %+v, %v", log, err)
+	}
+	if _, err := a.DeleteNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrNotFound) {
+		t.Errorf("one that is gone: %v", err)
 	}
 }

@@ -17,12 +17,14 @@ type Namespace struct {
 	ClosedAt time.Time `json:"closed_at,omitzero"` // it takes and hands out nothing since then
 	MovedTo  string    `json:"moved_to,omitempty"` // where it goes on
 	QuietAt  time.Time `json:"quiet_at,omitzero"`  // no transaction from before it was closed has been open since then
+
+	DeletingAt time.Time `json:"deleting_at,omitzero"` // it is being deleted since then, and cannot be opened any more
 }
 
 // Namespaces returns all namespaces of the database, by name.
 func (a *Admin) Namespaces(ctx context.Context) ([]Namespace, error) {
 	return rows[Namespace](ctx, a.db, "list namespaces", `
-		select namespace, created_at, metadata, closed_at, coalesce(moved_to, '') as moved_to, quiet_at from posthorn.namespaces
+		select namespace, created_at, metadata, closed_at, coalesce(moved_to, '') as moved_to, quiet_at, deleting_at from posthorn.namespaces
 		where $1::text is null or namespace = $1::text order by namespace collate "C"`, a.boundTo())
 }
 
@@ -69,12 +71,78 @@ func (a *Admin) OpenNamespace(ctx context.Context, name string) error {
 	return a.changeNamespace(ctx, name, entry{"open-namespace", name, nil}, "select posthorn.open_namespace($1::text)", name)
 }
 
+// DeletedPart is what one call of [Admin.DeleteNamespace] has done.
+type DeletedPart struct {
+	Part string `json:"part"`              // the table or the kind of thing; or what the deletion waits for
+	Rows int64  `json:"rows" db:"deleted"` // about how many were deleted
+	Done bool   `json:"done"`              // nothing of the namespace is left
+}
+
+// DeleteNamespace deletes a part of a closed namespace, about ten thousand rows, and says
+// whether that was the last one. Call it until it is done: a process that ends before may leave the
+// rest to another one. After the first call the namespace cannot be opened any more.
+//
+// The first part is recorded in the audit log of the namespace default, for those of the namespace
+// are deleted with it. The handle must not be a transaction.
+func (a *Admin) DeleteNamespace(ctx context.Context, name string) (DeletedPart, error) {
+	const verb = "delete namespace"
+	if err := a.checkUnbound(verb); err != nil {
+		return DeletedPart{}, err
+	}
+	ctx = pg.Within(ctx, time.Minute)
+	begun, err := pg.Value[bool](ctx, a.db, verb, "select exists (select from posthorn.namespaces where namespace = $1::text and deleting_at is not null)", name)
+	if err != nil {
+		return DeletedPart{}, err
+	}
+	if begun {
+		return deletePart(ctx, a.db, name)
+	}
+	other := *a
+	other.namespace = "default"
+	var deleted DeletedPart
+	_, err = other.recorded(ctx, noStream, entry{"delete-namespace", name, nil}, func(db DB) (_ int64, err error) {
+		deleted, err = deletePart(ctx, db, name)
+		return 1, err
+	})
+	return deleted, err
+}
+
+func deletePart(ctx context.Context, db DB, name string) (DeletedPart, error) {
+	found, err := rows[DeletedPart](ctx, db, "delete namespace", "select * from posthorn.delete_namespace($1::text)", name)
+	if err != nil {
+		return DeletedPart{}, err
+	}
+	return found[0], nil // it returns one row
+}
+
+// KeepNamespace is for the promoted copy of a database from which a namespace has moved. It
+// opens the namespace, closes all others for good, and returns those: call [Admin.DeleteNamespace]
+// for each until it is done. The namespace default is one of them; it stays, without what was in it. A second call
+// returns those that are left.
+//
+// It fails with posthorn.ErrConflict in the database where the namespace was closed, and in a copy
+// that was promoted before the close had reached it.
+func (a *Admin) KeepNamespace(ctx context.Context, name string) ([]string, error) {
+	if err := a.checkUnbound("keep namespace"); err != nil {
+		return nil, err
+	}
+	ctx = pg.Within(ctx, time.Minute)
+	other := *a
+	other.namespace = name
+	var left []string
+	_, err := other.recorded(ctx, noStream, entry{"keep-namespace", name, nil}, func(db DB) (n int64, err error) {
+		left, err = pg.Value[[]string](ctx, db, "keep namespace", "select coalesce(array_agg(n), '{}') from posthorn.keep_namespace($1::text) n", name)
+		return int64(len(left)), err
+	})
+	return left, err
+}
+
 // checkUnbound refuses a token that is valid in one namespace: whether a tenant moves is not decided by the tenant.
 func (a *Admin) checkUnbound(verb string) error {
 	if a.boundTo() == nil {
 		return nil
 	}
-	return pg.Translate(verb, pg.Refused("a token that is valid in one namespace cannot close or open it", "Use posthorn namespaces, SQL, or a token that is valid in all."))
+	return pg.Translate(verb, pg.Refused("a token that is valid in one namespace cannot close, open, keep or delete it", "Use posthorn namespaces, SQL, or a token that is valid in all."))
 }
 
 // changeNamespace changes a namespace of any name. The audit log of that namespace has the entry.

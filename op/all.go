@@ -21,7 +21,7 @@ func All() []Any {
 		ListJobs, GetJob, ListJobSteps, ListJobWaits, EnqueueJob, ChangeJob,
 		RetryJobs.Many(), RetryJobs.Single(), CancelJobs.Many(), CancelJob, DeleteJobs.Many(), DeleteJobs.Single(),
 		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag, ListJobTags,
-		ListNamespaces, DefineNamespace, CloseNamespace, OpenNamespace,
+		ListNamespaces, DefineNamespace, CloseNamespace, OpenNamespace, KeepNamespace, DeleteNamespace,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 		ListTokens, CreateToken, RevokeToken,
 		ListWebhooks, GetWebhook, CreateWebhook, ChangeWebhook, DeleteWebhook, EnableWebhook, DisableWebhook,

@@ -3,9 +3,12 @@ package op
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
 var namespaces = Topic{"namespaces", "namespace", "shop"}
@@ -116,3 +119,97 @@ var OpenNamespace = onNamed(About{
 	More: "It takes close back: publishers and workers go on. Also for the copy of a namespace in the database that it has moved to. " +
 		"A namespace that is open stays so.",
 }, (*admin.Admin).OpenNamespace, "namespace %s is open")
+
+// KeepNamespaceInput says that the others go.
+type KeepNamespaceInput struct {
+	ByName
+	Body KeepNamespaceBody
+}
+
+// KeepNamespaceBody is what somebody has to mean.
+type KeepNamespaceBody struct {
+	Only bool `json:"only" flag:"only" doc:"Needed: all other namespaces are deleted"`
+}
+
+// Check reports an input that does not say it.
+func (in *KeepNamespaceInput) Check() error {
+	if in.Body.Only {
+		return nil
+	}
+	return pg.Invalid("keep a namespace as the only one", `Say so with the field only: all other namespaces are deleted.`)
+}
+
+// KeptNamespace is a namespace that has moved.
+type KeptNamespace struct {
+	Left []string `json:"left" doc:"The namespaces that are still to be deleted"`
+}
+
+var KeepNamespace = Op[KeepNamespaceInput, KeptNamespace]{
+	About: About{
+		Topic: namespaces, Verb: "keep", Wakes: true, Command: "namespaces keep NAME --only",
+		Does: "Open a namespace where it has moved to, and close all others there for good",
+		More: "For the promoted standby of a database in which the namespace was closed. The others are to be deleted there then, each " +
+			"in parts; what is in the namespace default goes as well, and default itself stays. It is refused in the database in which the " +
+			"namespace was closed, and in a standby that was promoted before the close had reached it. A second call says which " +
+			"ones are left.",
+		Example: "posthorn namespaces keep shop --only\nposthorn namespaces keep shop --only --yes --json",
+		ByHand:  map[Face]string{Command: "it goes on until the others are deleted, and shows its progress"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *KeepNamespaceInput) (KeptNamespace, error) {
+		if err := in.Check(); err != nil {
+			return KeptNamespace{}, err
+		}
+		left, err := a.KeepNamespace(ctx, in.Name)
+		return KeptNamespace{append([]string{}, left...)}, err
+	},
+	Ask: func(ctx context.Context, a *admin.Admin, in *KeepNamespaceInput) (string, error) {
+		all, err := a.Namespaces(ctx)
+		others := 0
+		for _, n := range all {
+			if n.Name != in.Name && n.Name != "default" {
+				others++
+			}
+		}
+		return fmt.Sprintf("keep namespace %s, and delete %s and what is in default, for good", in.Name, Counted(int64(others), "other namespace")), err
+	},
+	Done: func(in *KeepNamespaceInput, out KeptNamespace) string {
+		if len(out.Left) == 0 {
+			return "namespace " + in.Name + " is open, and the only one"
+		}
+		return fmt.Sprintf("namespace %s is open; to be deleted: %s", in.Name, strings.Join(out.Left, ", "))
+	},
+}
+
+// deletionTime is about how long a request deletes parts of a namespace.
+const deletionTime = 5 * time.Second
+
+var DeleteNamespace = Op[ByName, admin.DeletedPart]{
+	About: About{
+		Topic: namespaces, Verb: "delete",
+		Does: "Delete a closed namespace with everything in it",
+		More: "Its events, groups, jobs, schedules, webhooks, tokens and all else go, in parts of about ten thousand rows. After the first part it " +
+			"cannot be opened any more. A process that is killed meanwhile may leave the rest to a second call. A request deletes for some " +
+			"seconds: repeat it until done is true.",
+		Example: "posthorn namespaces delete shop\nposthorn namespaces delete shop --yes --json",
+		ByHand:  map[Face]string{Command: "it goes on until all is deleted, and shows its progress"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ByName) (all admin.DeletedPart, err error) {
+		for end := time.Now().Add(deletionTime); !all.Done && time.Now().Before(end); {
+			part, err := a.DeleteNamespace(ctx, in.Name)
+			if err != nil {
+				return all, err
+			}
+			all = admin.DeletedPart{Part: part.Part, Rows: all.Rows + part.Rows, Done: part.Done}
+		}
+		return all, nil
+	},
+	Ask: func(_ context.Context, _ *admin.Admin, in *ByName) (string, error) {
+		return "delete namespace " + in.Name + " with its events, jobs and everything else, for good", nil
+	},
+	Done: func(in *ByName, out admin.DeletedPart) string {
+		if !out.Done {
+			return fmt.Sprintf("%s of namespace %s are deleted, and more is left: it is at %s", Counted(out.Rows, "row"), in.Name, out.Part)
+		}
+		return fmt.Sprintf("namespace %s is deleted, with %s", in.Name, Counted(out.Rows, "row"))
+	},
+}

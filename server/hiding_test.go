@@ -62,7 +62,7 @@ var bodies = map[string]string{
 	"claim-events": `{}`, "define-group": `{}`, "seek-group": `{"to":"beginning"}`, "put-subscription": `{"filter":{"type":"a"}}`,
 	"redrive-dead-letters": `{"all":true}`, "purge-dead-letters": `{"all":true}`, "discard-dead-letters": `{"all":true}`, "recover-dead-letters": `{"all":true}`,
 	"redrive-edited-dead-letter": `{"payload":{}}`, "settle-lease": `{"attempt":1}`, "extend-lease": `{"attempt":1}`, "release-lease": `{"attempt":1}`,
-	"publish-events": `{"type":"a"}`, "set-stream-policy": `{"security_level":"open"}`, "set-job-limit": `{"max_running":1}`, "define-namespace": `{}`, "close-namespace": `{"moved_to":"db2"}`,
+	"publish-events": `{"type":"a"}`, "set-stream-policy": `{"security_level":"open"}`, "set-job-limit": `{"max_running":1}`, "define-namespace": `{}`, "close-namespace": `{"moved_to":"db2"}`, "keep-namespace": `{"only":true}`,
 	"snooze-job": `{"worker_id":"w"}`, "change-job": `{"priority":1}`, "reset-job": `{}`, "cancel-job": `{}`, "enqueue-job": `{"title":"a","payload":{}}`,
 	"retry-jobs": `{"status":"FAILED"}`, "cancel-jobs": `{"status":"PENDING"}`, "delete-jobs": `{"status":"PENDING"}`,
 	"create-token": `{"name":"a","scopes":["admin"]}`,

@@ -69,6 +69,8 @@ func (s *Server) operations() {
 	serveNone(s, op.DefineNamespace)
 	serveNone(s, op.CloseNamespace)
 	serveNone(s, op.OpenNamespace)
+	serveOne(s, op.KeepNamespace)
+	serveOne(s, op.DeleteNamespace)
 
 	register(s, routeOf(op.ListStreams), s.listStreams)
 	serveOne(s, op.GetStream)

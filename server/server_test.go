@@ -102,6 +102,14 @@ func TestNamespaces(t *testing.T) {
 	s.call(t, "POST", "/v1/events?namespace=shop", `{"type":"a"}`).want(t, 201)
 	s.call(t, "GET", "/v1/events/1?namespace=shop", nil).want(t, 200)
 	s.call(t, "GET", "/v1/events/1", nil).wantProblem(t, 404, "event 1")
+	s.call(t, "DELETE", "/v1/namespaces/shop", nil).wantProblem(t, 409, "is not closed")
+	s.call(t, "POST", "/v1/namespaces/shop/close", `{"moved_to":"db2"}`).want(t, 204)
+	s.call(t, "POST", "/v1/namespaces/shop/keep", `{"only":false}`).wantProblem(t, 400, "all other namespaces are deleted")
+	s.call(t, "POST", "/v1/namespaces/shop/keep", `{"only":true}`).wantProblem(t, 409, "was closed in this database")
+	var deleted admin.DeletedPart
+	s.call(t, "DELETE", "/v1/namespaces/shop", nil).want(t, 200, &deleted)
+	equal(t, "done", deleted.Done, true)
+	s.call(t, "POST", "/v1/events?namespace=shop", `{"type":"a"}`).wantProblem(t, 404, "does not exist")
 }
 
 func TestPanicsAreRecovered(t *testing.T) {

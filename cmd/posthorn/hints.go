@@ -10,6 +10,7 @@ var statementsInHints = []struct {
 }{
 	{regexp.MustCompile(`select posthorn\.define_namespace\(('[^']*')\);.*`), "posthorn namespaces define $1"},
 	{regexp.MustCompile(`open_namespace\(('[^']*')\)\.`), "posthorn namespaces open $1"},
+	{regexp.MustCompile(`select posthorn\.close_namespace\(('[^']*')\); select posthorn\.await_closed\('[^']*'\);`), "posthorn namespaces close $1"},
 	{regexp.MustCompile(`select posthorn\.define_group\(('[^']*'), ('[^']*')\);`), "posthorn --namespace $1 groups define $2"},
 	{regexp.MustCompile(`select name from posthorn\.subscriptions where group_id = ('[^']*');`), "posthorn groups show $1"},
 	{regexp.MustCompile(`select name from posthorn\.schedules;`), "posthorn schedules list"},

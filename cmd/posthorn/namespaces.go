@@ -10,7 +10,7 @@ import (
 func newNamespaces(a *app) *cobra.Command {
 	return parent(about{
 		use:   "namespaces",
-		short: "List, make, close and open namespaces",
+		short: "List, make, close, open and delete namespaces",
 		long: `A namespace is a log of its own, with its groups, jobs and everything else, such as
 one for each tenant. Other commands work in the one that --namespace names.`,
 	},
@@ -18,6 +18,8 @@ one for each tenant. Other commands work in the one that --namespace names.`,
 		change(a, op.DefineNamespace),
 		change(a, op.CloseNamespace),
 		change(a, op.OpenNamespace),
+		newKeepNamespace(a),
+		newDeleteNamespace(a),
 	)
 }
 

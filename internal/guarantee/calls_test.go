@@ -119,6 +119,16 @@ var everyday = []calls{
 		"select count(*) from posthorn.examine_namespaces()",
 	}},
 
+	// The first part of a deletion closes, and a further one looks through the tables that have no index by namespaces.
+	{before: "update posthorn.namespaces set closed_at = now(), closed_by = '3', quiet_at = now() where namespace = 'other'; " +
+		"insert into posthorn.moves (next_id, reason, last_id, timeline) values (0, 'promotion', 0, 1)", reads: 12 * many, statements: []string{
+		"select posthorn.delete_namespace('other')",
+		"select posthorn.keep_namespace('other')",
+	}},
+	{before: "update posthorn.namespaces set closed_at = now(), closed_by = '3', quiet_at = now(), deleting_at = now() where namespace = 'other'", reads: 20 * plenty, statements: []string{
+		"select posthorn.delete_namespace('other', 10)",
+	}},
+
 	// Windows of many events, which read a dozen rows for each.
 	{reads: 12 * many, statements: []string{
 		"select count(*) from posthorn.claim('default', 'plain', 'w', $many)",

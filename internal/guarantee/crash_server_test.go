@@ -26,6 +26,7 @@ func TestOwnServer(t *testing.T) {
 		"ArchiveAfterADump":                    archiveAfterADump,
 		"CloseByAnOwnerThatSeesLittle":         closeByAnOwnerThatSeesLittle,
 		"ClosedNamespaceSurvivesACrash":        closedNamespaceSurvivesACrash,
+		"DeletionSurvivesACrash":               deletionSurvivesACrash,
 		"CrashLosesNothingThatWasAcknowledged": crashLosesNothingThatWasAcknowledged,
 		"CrashWithSubscriptions":               crashWithSubscriptions,
 		"CursorFromBeforeACrash":               cursorFromBeforeACrash,

@@ -28,7 +28,7 @@ var documented = map[string]struct{ roles, before string }{
 	"operations.md":       {roles: "aaaa aaa a o o", before: "begin"}, // never committed: it creates a role of the cluster
 	"project.md":          {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
 	"publish.md":          {roles: "p", before: "select posthorn.define_namespace('shop')"},
-	"scale.md":            {roles: "a a", before: "select posthorn.define_namespace('shop')"},
+	"scale.md":            {roles: "a a a a a", before: "select posthorn.define_namespace('shop')"},
 	"schedule.md":         {roles: "p pp p aaapa"},
 	"subscribe.md":        {roles: "cc a o p c a"},
 	"table-changes.md":    {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish

@@ -25,4 +25,4 @@
 --   to_jsonb, verify_cluster
 --
 -- For faces
---   chart_since, check_cluster, check_length, check_name, ids_between, read_upto
+--   chart_since, check_cluster, check_length, check_name, commit_durably, ids_between, notice_restore, read_upto

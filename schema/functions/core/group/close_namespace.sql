@@ -32,11 +32,17 @@ begin
   set moved_to = coalesce(close_namespace.moved_to, n.moved_to), closed_at = coalesce(n.closed_at, posthorn.now()),
     closed_by = coalesce(n.closed_by, pg_current_xact_id())
   where n.id = ns;
-  update posthorn.stream_names s set plain = false where s.namespace_id = ns and s.plain;
-  update posthorn.groups g set closed = true where g.namespace_id = ns and not g.closed;
+  perform posthorn.refuse_work(array[ns]);
 end $$;
 comment on function posthorn.close_namespace(text, text) is
   'admin: Closes a namespace that moves to another database: from the commit on, each publish, enqueue and claim of it is refused with SQLSTATE PH008, whose constraint name is moved_to. Leases and jobs that workers have may be settled, extended and completed. await_closed tells when nothing that began before can still commit.';
+
+-- Lets publishers and claims find the mark in namespaces. Under lock_stream_names.
+create or replace function posthorn.refuse_work(closed int[])
+returns void language sql as $$
+  update posthorn.stream_names s set plain = false where s.namespace_id = any (refuse_work.closed) and s.plain;
+  update posthorn.groups g set closed = true where g.namespace_id = any (refuse_work.closed) and not g.closed
+$$;
 
 create or replace function posthorn.open_namespace(namespace text)
 returns void language plpgsql security definer

@@ -198,17 +198,24 @@ returns table (leases bigint, retries bigint, dead_letters bigint) language plpg
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
-declare
-  g posthorn.groups := posthorn.group_named(delete_group.namespace, delete_group.group_name);
+begin
+  return query select x.* from posthorn.end_group(posthorn.group_named(delete_group.namespace, delete_group.group_name)) x;
+end $$;
+comment on function posthorn.delete_group(text, text) is
+  'admin: Removes a group with everything that belongs to it, and returns the numbers of its leases in flight, retries and dead letters.';
+
+-- Removes a group with everything that belongs to it, in a function that has set how the planner shall work.
+create or replace function posthorn.end_group(g posthorn.groups)
+returns table (leases bigint, retries bigint, dead_letters bigint) language plpgsql as $$
 begin
   delete from posthorn.readers where group_no = g.id; -- a reader has this row before it locks the group
   perform posthorn.change_lead(g.kind, g.id); -- which locks the group, too
   with gone as (delete from posthorn.leases l where l.id = any (array(select x.id from posthorn.leases_of(g.id) x)) returning l.until)
-  select count(*) filter (where until is not null) into delete_group.leases from gone;
+  select count(*) filter (where until is not null) into end_group.leases from gone;
   with gone as (delete from posthorn.retries where group_id = g.id returning 1)
-  select count(*) into delete_group.retries from gone;
+  select count(*) into end_group.retries from gone;
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
-  select count(*) into delete_group.dead_letters from gone;
+  select count(*) into end_group.dead_letters from gone;
   perform posthorn.group_ends(g);
   delete from posthorn.leads l where l.kind = g.kind and l.id = g.id;
   delete from posthorn.subscriptions where group_no = g.id;
@@ -217,8 +224,7 @@ begin
   delete from posthorn.node_handlers where group_id = g.id;
   delete from posthorn.stretches where group_id = g.id;
   delete from posthorn.cursors where group_id = g.id;
+  delete from posthorn.slot_places where group_id = g.id;
   delete from posthorn.groups where id = g.id;
   return next;
 end $$;
-comment on function posthorn.delete_group(text, text) is
-  'admin: Removes a group with everything that belongs to it, and returns the numbers of its leases in flight, retries and dead letters.';

@@ -29,7 +29,7 @@
 --   settle ──► end_lease ──► the lease is deleted: done, with one delete for the whole batch
 --      └► settle_failures ──► retries, or dead_letters after the last attempt (bury); settle_failed answers which
 --   publish_to ──► retries   an event for one group, outside the log
---   seek ──► group_moves, group_moved; delete_group ──► group_ends; resume_group ──► group_resumed   hooks, see the room base
+--   seek ──► group_moves, group_moved; delete_group, end_group ──► group_ends; resume_group ──► group_resumed   hooks, see the room base
 --   close_namespace ──► groups.closed   claims of the namespace are refused; await_closed: none from before can still commit
 --   extend keeps a lease, release gives it back, settle_until ends a part of it, seek moves the cursor
 --
@@ -52,7 +52,7 @@
 -- (lease, attempt) fences every late answer: a lease that was handed out again has a higher attempt.
 --
 -- Locks are taken in one order: the row of a reader, the lock of the group (lock_group), its row in groups, rows of its
--- subscriptions, then rows of leases and retries by their ids. delete_group takes them all.
+-- subscriptions, then rows of leases and retries by their ids. end_group takes them all.
 --
 -- For core
 --   dead_entries, entries_read, expire_subscriptions, group_named, is_turn_to_look_back, jsonb_or_null, look,
@@ -60,11 +60,12 @@
 --
 -- For rooms
 --   batch_of, bury, bury_misfits, chapter, check_filter, check_group_config, check_kind, check_patterns,
---   claim_retries, configured, end_lease, event_stream, forget_missed, group_named, heads_of_slots, in_flight,
+--   claim_retries, configured, end_group, end_lease, event_stream, forget_missed, group_named, heads_of_slots, in_flight,
 --   is_quiet, keep_cursor, lease_ids, lease_rows, leases_of, look, make_quiet, match_events, matches_any,
 --   move_cursor, newest_cursor, next_chapter, next_window, put_subscription, raise_lease_lost, read_window,
 --   renew_subscriptions, retry_delay, settle_failures, slot_of, stop_subscriptions, take_left_behind, unread_ids,
 --   write_message
 --
 -- For faces
---   batch_of, check_filter, check_kind, event_stream, group_named, matches_any, passes, texts_of
+--   batch_of, check_filter, check_kind, end_group, event_stream, group_named, matches_any, passes, refuse_work,
+--   tell_transactions, texts_of, writers_from_before

@@ -41,4 +41,4 @@
 --   check_job, check_new_jobs, job_tags
 --
 -- For faces
---   delay_state_of, explain_limit, tag_limit, used_tags
+--   delay_state_of, delete_jobs_of, explain_limit, tag_limit, used_tags

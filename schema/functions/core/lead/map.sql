@@ -26,3 +26,6 @@
 --
 -- For rooms
 --   change_lead, end_lead, hold, lead, note, resign
+--
+-- For faces
+--   change_lead

@@ -58,16 +58,24 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   found_id int;
+  deleted boolean;
 begin
-  select n.id into found_id from posthorn.namespaces n where n.namespace = namespace_id.namespace;
+  select n.id, n.deleting_at is not null into found_id, deleted from posthorn.namespaces n where n.namespace = namespace_id.namespace;
   if not found then
     raise exception 'namespace % does not exist', coalesce(quote_literal(namespace), 'null')
       using errcode = 'PH001', hint = format('Make it first: select posthorn.define_namespace(%L); the namespace is the first argument: write ''default'' there if it was left out.', namespace);
+  elsif deleted then
+    perform posthorn.refuse_closed(found_id);
   end if;
   return found_id;
 end $$;
 comment on function posthorn.namespace_id(text) is
-  'publisher, consumer: The id of a namespace; an error if there is none.';
+  'publisher, consumer: The id of a namespace; an error if there is none, or if it is being deleted.';
+
+-- Whether the rows of a namespace may be deleted, though tables are append-only.
+create or replace function posthorn.is_being_deleted(namespace_id int)
+returns boolean language sql stable
+return exists (select from posthorn.namespaces n where n.id = is_being_deleted.namespace_id and n.deleting_at is not null);
 
 -- The id of a namespace that events or jobs are written to; an error if it is closed.
 create or replace function posthorn.open_namespace_id(namespace text)
@@ -93,7 +101,11 @@ declare
   n posthorn.namespaces;
 begin
   select x.* into n from posthorn.namespaces x where x.id = refuse_closed.namespace_id and x.closed_at is not null;
-  if found then
+  if n.deleting_at is not null then
+    raise exception 'namespace % is being deleted', quote_literal(n.namespace)
+      using errcode = 'PH008', detail = coalesce('it has moved to ' || n.moved_to, ''), constraint = coalesce(n.moved_to, ''),
+        hint = 'Use the database that it has moved to. Here it cannot be opened again.';
+  elsif found then
     raise exception 'namespace % is closed', quote_literal(n.namespace)
       using errcode = 'PH008', detail = coalesce('it has moved to ' || n.moved_to, ''), constraint = coalesce(n.moved_to, ''),
         hint = format('Use the database that it has moved to. If it has not moved, open it: open_namespace(%L).', n.namespace);

@@ -21,12 +21,13 @@
 --   await_news                         sleeps until a transaction has ended that a reader may have to read
 --   watch_in_turn                      one process does so for all, and notifies the others
 --   maintain_events_table              makes partitions ahead, drops those that are past retention and owed to nobody
+--   delete_events                      those of a namespace that is deleted: the only rows that refuse_change lets go
 --
 -- A cursor is a snapshot of Postgres: "seen are the transactions that had ended then". docs/log.md explains it.
 --
 -- For core
 --   advance, check_message, deliver_delayed, document_contains, event_envelope, events_of, has_arrived, late_events,
---   lock_stream_names, maintain_events_table_if_due, may_be_late, merge_streams, open_namespace_id, reads_since,
+--   is_being_deleted, lock_stream_names, maintain_events_table_if_due, may_be_late, merge_streams, open_namespace_id, reads_since,
 --   refuse_closed, refuse_origin, refuse_reserved, rfc3339, stream_hash, stream_id
 --
 -- For rooms
@@ -35,4 +36,4 @@
 --   refuse_reserved, stream_id, stream_ids, with_origin
 --
 -- For faces
---   document_contains
+--   delete_events, document_contains, lock_stream_names

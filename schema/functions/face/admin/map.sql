@@ -8,6 +8,7 @@
 --
 -- Flow
 --   create_token, grant_token, find_token ──► api_tokens
+--   delete_namespace, keep_namespace   in parts, through the tables of all rooms
 --   roles.sql grants: the comment of a function begins with the roles that may execute it
 --
 -- For faces

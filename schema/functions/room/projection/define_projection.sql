@@ -71,10 +71,9 @@ end $$;
 create or replace function posthorn.end_projection(g posthorn.groups)
 returns void language plpgsql as $$
 begin
-  perform posthorn.delete_group(n.namespace, x.name)
+  perform posthorn.end_group(x)
   from posthorn.projections p
   join posthorn.groups x on x.id = p.group_id
-  join posthorn.namespaces n on n.id = x.namespace_id
   where p.replaces = g.id;
   delete from posthorn.projections where group_id = g.id;
 end $$;

@@ -41,21 +41,30 @@ returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  gone int;
+  i int := (
+    select x.id from posthorn.imports x
+    where x.namespace_id = posthorn.namespace_id(delete_import.namespace) and x.name = delete_import.name);
 begin
-  perform posthorn.change_lead('import', x.id)
-  from posthorn.imports x where x.namespace_id = posthorn.namespace_id(delete_import.namespace) and x.name = delete_import.name;
-  delete from posthorn.imports x
-  where x.namespace_id = posthorn.namespace_id(delete_import.namespace) and x.name = delete_import.name
-  returning x.id into gone;
-  if not found then
+  if i is null or not posthorn.end_import(i) then
     raise exception 'import % does not exist in namespace %', coalesce(quote_literal(delete_import.name), 'null'), delete_import.namespace
       using errcode = 'PH001', hint = 'See: posthorn imports list.';
   end if;
-  delete from posthorn.leads l where l.kind = 'import' and l.id = gone;
-  delete from posthorn.import_streams s where s.import_id = gone;
-  delete from posthorn.imported_ids k where k.import_id = gone;
-  delete from posthorn.import_dead_letters d where d.import_id = gone;
 end $$;
 comment on function posthorn.delete_import(text, text) is
   'admin: Forgets an import and its positions; the events that it published stay.';
+
+-- Forgets an import, and returns whether it was there.
+create or replace function posthorn.end_import(import int)
+returns boolean language plpgsql as $$
+begin
+  perform posthorn.change_lead('import', end_import.import);
+  delete from posthorn.imports x where x.id = end_import.import;
+  if not found then
+    return false;
+  end if;
+  delete from posthorn.leads l where l.kind = 'import' and l.id = end_import.import;
+  delete from posthorn.import_streams s where s.import_id = end_import.import;
+  delete from posthorn.imported_ids k where k.import_id = end_import.import;
+  delete from posthorn.import_dead_letters d where d.import_id = end_import.import;
+  return true;
+end $$;

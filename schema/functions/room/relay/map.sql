@@ -16,4 +16,4 @@
 --   seek ──► group_moves, group_moved      answers of this room to core: what was written, and what the broker is not given
 --
 -- For faces
---   end_relay, sweep_imported_ids, sweep_relayed
+--   end_import, end_relay, sweep_imported_ids, sweep_relayed

@@ -1,5 +1,5 @@
 // Package testproxy installs this module by its version, from a module proxy in a directory. So tests use it as programs
-// of others do, without a network.
+// of others do.
 package testproxy
 
 import (
@@ -21,8 +21,9 @@ import (
 const module = "github.com/posthorn/posthorn"
 
 // Env is an environment for the go command in which the files of this checkout are a version of the module. The home
-// directory and the module cache are empty. The other modules come from the machine's module cache; compiled packages are
-// shared with it.
+// directory and the module cache are empty. The other modules come from the machine's module cache, and what that lacks from
+// the machine's proxy: a new cache has the modules that this checkout needs, but not each go.mod that another module asks for.
+// Compiled packages are shared with the machine.
 func Env(t testing.TB, version string) []string {
 	t.Helper()
 	root, err := testprogram.Root()
@@ -33,13 +34,13 @@ func Env(t testing.TB, version string) []string {
 	if err := write(root, filepath.Join(proxy, filepath.FromSlash(module), "@v"), version); err != nil {
 		t.Fatal(err)
 	}
-	path := strings.Split(golang(t, "GOMODCACHE", "GOCACHE"), "\n")
+	path := strings.Split(golang(t, "GOMODCACHE", "GOCACHE", "GOPROXY"), "\n")
 	return append(slices.DeleteFunc(os.Environ(), isOfGo),
 		"HOME="+home,
 		"GOENV=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOSUMDB=off",
 		"GOMODCACHE="+filepath.Join(home, "go", "pkg", "mod"),
 		"GOCACHE="+path[1],
-		"GOPROXY=file://"+filepath.ToSlash(proxy)+",file://"+filepath.ToSlash(filepath.Join(path[0], "cache", "download")),
+		"GOPROXY=file://"+filepath.ToSlash(proxy)+",file://"+filepath.ToSlash(filepath.Join(path[0], "cache", "download"))+","+path[2],
 		"GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -modcacherw"), // so that the test can remove its module cache
 	)
 }

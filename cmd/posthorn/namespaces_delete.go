@@ -67,7 +67,11 @@ func deletionCommand(a *app, o op.Any, in any, begin func(context.Context, *admi
 					return err
 				}
 				if !*asJSON {
-					if err := printLine(cmd, "namespace %s is deleted, with %s", name, op.Counted(n, "row")); err != nil {
+					done := "deleted"
+					if name == "default" {
+						done = "emptied"
+					}
+					if err := printLine(cmd, "namespace %s is %s: %s", name, done, op.Counted(n, "row")); err != nil {
 						return err
 					}
 				}

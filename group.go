@@ -28,7 +28,7 @@ type Group struct {
 	changed       chan struct{} // closed and replaced with each new handler or subscription
 	newOrder      chan struct{} // closed when the group has our order; nil if it has
 
-	reported string // the last error that keepSubscriptions has logged, which logs it once
+	reported string // the last error that keepReachable has logged, which logs it once
 }
 
 // Group returns the group with a name. Register its handlers for [Client.Run], or take
@@ -184,9 +184,13 @@ func (g *Group) recordHandlers(ctx context.Context) error {
 // this node lacks are left to them.
 func (g *Group) loadOtherHandlers(ctx context.Context) error {
 	found, err := pg.GroupHandlers(ctx, g.client.control, g.client.namespace, g.name)
-	if err != nil {
-		return err
+	if err == nil {
+		g.setOthers(found)
 	}
+	return err
+}
+
+func (g *Group) setOthers(found []pg.NodeHandler) {
 	var others []consume.Other
 	names := map[string]string{}
 	for _, h := range found {
@@ -198,7 +202,6 @@ func (g *Group) loadOtherHandlers(ctx context.Context) error {
 		}
 	}
 	g.routes.SetOthers(others, names)
-	return nil
 }
 
 // handlerInterval is the interval between two reads of the handlers of other nodes. For so
@@ -255,10 +258,15 @@ func (g *Group) keepRecorded(ctx context.Context, group pg.Group, changed <-chan
 
 // keepCurrent does the part of keepRecorded that is repeated.
 func (g *Group) keepCurrent(ctx context.Context, group pg.Group) error {
-	if err := g.loadOtherHandlers(ctx); err != nil {
+	filtered, handlers, err := pg.KeepGroup(ctx, g.client.control, g.client.namespace, group)
+	if err != nil {
 		return err
 	}
-	if err := g.keepSubscriptions(ctx, group); err != nil {
+	g.setOthers(handlers)
+	if filtered {
+		err = g.keepReachable(ctx, group)
+	}
+	if err != nil {
 		return err
 	}
 	return g.changeOrder(ctx, group)

@@ -50,7 +50,7 @@ func (c *Client) Run(ctx context.Context) error {
 
 	serve, stopServices := context.WithCancel(context.WithoutCancel(ctx))
 	var services sync.WaitGroup
-	services.Go(func() { upkeep.Run(serve, c.control, c.log, c.followEvents) })
+	services.Go(func() { upkeep.Run(serve, c.control, c.log, c.followEvents, c.announce) })
 	services.Go(func() { c.logWatch.Run(serve) })
 	services.Go(func() { c.sendHeartbeats(serve) })
 	services.Go(func() { c.transactions.Watch(serve) })
@@ -64,6 +64,16 @@ func (c *Client) Run(ctx context.Context) error {
 		return nil
 	}
 	return context.Cause(stop)
+}
+
+// announce tells workers of what upkeep has done for them.
+func (c *Client) announce(events, jobs bool) {
+	if events {
+		c.logWatch.Announce(logwatch.Events)
+	}
+	if jobs {
+		c.logWatch.Announce(logwatch.Jobs)
+	}
 }
 
 // followEvents tells upkeep about news of the log.

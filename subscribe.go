@@ -239,14 +239,9 @@ func unreachable(group, name string, patterns []string) error {
 		"Call Subscribe first, or run: "+command+"; or move the handler to another group.")
 }
 
-// keepSubscriptions keeps the subscriptions of the group from expiring, and notices when
-// an operator has created the first one.
-func (g *Group) keepSubscriptions(ctx context.Context, group pg.Group) error {
-	filtered, err := pg.KeepSubscriptions(ctx, g.client.control, group)
-	if err != nil || !filtered {
-		return err
-	}
-	err = g.checkReachable(ctx, group, filtered)
+// keepReachable notices when an operator has created the first subscription of the group, and handlers get no events.
+func (g *Group) keepReachable(ctx context.Context, group pg.Group) error {
+	err := g.checkReachable(ctx, group, true)
 	if !errors.Is(err, ErrInvalid) {
 		g.reported = ""
 		return err

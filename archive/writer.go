@@ -45,7 +45,7 @@ func (w *writer) Rest() (time.Duration, <-chan struct{}) { return poll, w.news }
 func (w *writer) KeepAlive(ctx context.Context) { w.heartbeat.Run(ctx) }
 
 // Take takes a stream. The last one was given back when it was written.
-func (w *writer) Take(work context.Context, _ int, _ *leasedStream) (*leasedStream, error) {
+func (w *writer) Take(work context.Context, _ int, _ *leasedStream, _ bool) (*leasedStream, error) {
 	asked := time.Now()
 	taken, found, err := pg.LeaseArchiveStream(work, w.db, w.id, w.worker, w.config.LeaseFor)
 	if err != nil || !found {

@@ -140,6 +140,13 @@ func (d *database) runUpkeep(ctx context.Context) error {
 	return nil
 }
 
+func (d *database) stopUpkeep() {
+	if d.stop != nil {
+		d.stop()
+		<-d.upkeep
+	}
+}
+
 // openPool opens connections that are closed at the end of the row.
 func (d *database) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(d.url())
@@ -162,10 +169,7 @@ func (d *database) atEnd(end func()) { d.ends = append(d.ends, end) }
 func (d *database) drop() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if d.stop != nil {
-		d.stop()
-		<-d.upkeep
-	}
+	d.stopUpkeep()
 	for _, end := range d.ends {
 		end()
 	}

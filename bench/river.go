@@ -101,7 +101,11 @@ func newRiverWorker(ctx context.Context, c workerConfig, r *reporter) (*riverWor
 func (w *riverWorker) start(ctx context.Context, s setting) (err error) {
 	bundle := river.NewWorkers()
 	river.AddWorker(bundle, river.WorkFunc(w.work))
-	w.client, err = river.NewClient(riverpgxv5.New(w.pool), riverConfig(bundle, s.Concurrency))
+	config := riverConfig(bundle, s.Concurrency)
+	if s.Idle {
+		config.FetchCooldown, config.FetchPollInterval = 0, 0
+	}
+	w.client, err = river.NewClient(riverpgxv5.New(w.pool), config)
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,11 @@ package main
 // setting is how the worker processes of a system work. The best values depend on the
 // machine, so several are tried, and the rounds are measured with the fastest one.
 type setting struct {
-	Concurrency int `json:"concurrency"` // of each process
-	Batch       int `json:"batch"`       // jobs taken by one statement
-	Delay       int `json:"delay"`       // milliseconds before completions are written
-	Lease       int `json:"lease"`       // milliseconds; 0 is the default
+	Concurrency int  `json:"concurrency"` // of each process
+	Batch       int  `json:"batch"`       // jobs taken by one statement
+	Delay       int  `json:"delay"`       // milliseconds before completions are written
+	Lease       int  `json:"lease"`       // milliseconds; 0 is the default
+	Idle        bool `json:"idle"`        // there is nothing to do: the other values are the defaults, and how often the system looks is too
 }
 
 // settingsOf returns the settings to try.

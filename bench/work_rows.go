@@ -12,6 +12,7 @@ func workRows() (all []row) {
 		all = append(all, throughputRows("none", "jobs that do nothing", processes, graphileSystem, riverSystem, pgbossSystem)...)
 	}
 	all = append(all, crowdRows()...)
+	all = append(all, idleRows()...)
 	all = append(all, nodeRows()...)
 	all = append(all, throughputRows("sleep", "jobs of 1 ms", 1, graphileSystem, riverSystem, pgbossSystem)...)
 	all = append(all, throughputRows("insert", "jobs with an INSERT", 1, graphileSystem, riverSystem, pgbossSystem)...)
@@ -24,7 +25,7 @@ func workRows() (all []row) {
 
 // inProcesses says how many worker processes a row has.
 func inProcesses(n int) string {
-	return map[int]string{1: "one process", 2: "two processes", 4: "four processes", 8: "eight processes"}[n]
+	return map[int]string{1: "one process", 2: "two processes", 4: "four processes", 8: "eight processes", 10: "ten processes"}[n]
 }
 
 // throughputRows are rows of a task, one beside each of the peers, and one of events

@@ -35,6 +35,9 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 		return err
 	}
 	w.setting = s
+	if s.Idle {
+		s = setting{}
+	}
 	leaseFor := time.Duration(s.Lease) * time.Millisecond
 	working := posthorn.WorkConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor}
 	switch w.config.System {

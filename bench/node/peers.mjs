@@ -152,12 +152,13 @@ async function pgboss() {
   let workers
   return {
     start: async (settings) => {
+      if (settings.idle) return boss.work('bench', () => {})
       running = true
       workers = Array.from({ length: settings.concurrency }, () => work(settings))
     },
     stop: async () => {
       running = false
-      await Promise.all(workers)
+      await Promise.all(workers ?? [boss.offWork('bench')])
     },
     enqueue: (n) => inBulk(n, (k) => boss.insert('bench', Array.from({ length: k }, () => ({ data: config.payload })))),
     one: (n) => eachOf(16, n, () => boss.send('bench', config.payload)),

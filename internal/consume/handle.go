@@ -34,14 +34,14 @@ func (g *group) Runner(of *worker.Worker) func(work context.Context, l *lease) b
 }
 
 // Take settles a lease that is done, if there is one, and takes another, with posthorn.take.
-func (g *group) Take(work context.Context, n int, done *lease) (*lease, error) {
+func (g *group) Take(work context.Context, n int, done *lease, news bool) (*lease, error) {
 	if done == nil {
-		return g.take(work, n, pg.Lease{})
+		return g.take(work, n, pg.Lease{}, news)
 	}
 	var next *lease
 	err := done.Settle(func() (bool, error) {
 		_, err := g.observeSettle(work, done.Events, func(ctx context.Context) (_ []pg.Fate, err error) {
-			next, err = g.take(ctx, n, done.Lease)
+			next, err = g.take(ctx, n, done.Lease, true)
 			return nil, err
 		})
 		return true, err
@@ -52,10 +52,10 @@ func (g *group) Take(work context.Context, n int, done *lease) (*lease, error) {
 	return next, err
 }
 
-func (g *group) take(work context.Context, n int, settle pg.Lease) (*lease, error) {
+func (g *group) take(work context.Context, n int, settle pg.Lease, news bool) (*lease, error) {
 	asked := time.Now()
 	taken, err := g.Pool.Take(work, pg.Take{
-		Group: g.Group, Node: g.Node, MaxEvents: n, LeaseFor: g.LeaseFor, Settle: settle,
+		Group: g.Group, Node: g.Node, MaxEvents: n, LeaseFor: g.LeaseFor, Settle: settle, Doubtful: !news,
 	})
 	if err != nil || !taken.Held() {
 		return nil, err

@@ -44,6 +44,7 @@ var everyday = []calls{
 		"select posthorn.append_event_log(p_namespace => 'default', p_event_type => 'e', p_payload => '{}', p_producer_node_id => 'n')",
 		"insert into posthorn.outbox_event (stream_name, event_type, payload) values ('default', 'e', '{}')",
 		"select posthorn.await_news(pg_current_snapshot(), pg_current_snapshot(), 0, '0')",
+		"select posthorn.may_have_news(pg_current_snapshot()::text, 0, 0)",
 		"select posthorn.watch_in_turn('for all', true, true)",
 		"select count(*) from posthorn.brief_events('default', max_events => 10)",
 		"select posthorn.cursor_after('default', $event)",

@@ -2,6 +2,7 @@ package guarantee
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,14 +18,16 @@ func TestUpkeepIsDoneByOneForAll(t *testing.T) {
 	other := s.another()
 	await.True(t, "a call leaves the upkeep to the one before", func() bool {
 		s.exec("select posthorn.tend(in_turn => true)")
-		return !value[bool](other, tendInTurn, "expire_jobs")
+		return value[bool](other, "select posthorn.tend(in_turn => true) = '{\"wake_jobs\": null}'")
 	})
 	await.True(t, "a call does what is due often, and leaves out the rest", func() bool {
-		return value[bool](s, "select t ? 'expire_jobs' and not t ? 'sweep' from posthorn.tend(in_turn => true) t")
+		return value[bool](s, "select t ? 'expire_jobs' and not t ? 'maintain_events_table_if_due' from posthorn.tend(in_turn => true) t")
 	})
-	for _, part := range []string{"expire_jobs", "sweep"} {
-		await.True(t, "a later call does "+part, func() bool { return value[bool](other, tendInTurn, part) })
-	}
+	await.True(t, "a later call does what is due often", func() bool { return value[bool](other, tendInTurn, "expire_jobs") })
+	s.exec("select setval('posthorn.tend_all_from', 1)") // ten seconds later
+	await.True(t, "a later call does the rest", func() bool {
+		return value[bool](other, tendInTurn, "maintain_events_table_if_due")
+	})
 	equal(t, "a call without a turn does all", value[bool](s, "select posthorn.tend() ?& posthorn.upkeep_parts()"), true)
 }
 
@@ -55,17 +58,21 @@ const tendBetween = "select posthorn.tend(in_turn => true)"
 const turnsBetween = `create or replace function posthorn.is_turn_to_tend(turns regclass, pause int, early int) returns boolean
 	language sql return turns = 'posthorn.tend_from'::regclass`
 
-// Between two rounds of all parts, upkeep does those that have something to do, and one that cannot know.
+// Between two rounds of all parts, upkeep does those that have something to do, and those that cannot know once a second.
 func TestUpkeepBetweenRoundsDoesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	for part, prepare := range map[string]string{
-		"":                "",
-		"deliver_delayed": "select posthorn.publish('default', 'e', deliver_at => now() + interval '30 minutes')",
-		"fire_schedules":  "select posthorn.schedule('default', 's', '@every 30m', 'e')",
-		"promote_jobs":    "select posthorn.enqueue('default', 'j', run_at => now() + interval '30 minutes')",
-		"settle_endings":  "insert into posthorn.job_endings (jobs) values ('{1}')",
-		"wake_jobs":       "insert into posthorn.job_awaits (job, name, namespace_id, month, event_type, event_key, since, until, seq) select 1, 's', id, now(), 'e', 'k', now(), 'infinity', 0 from posthorn.namespaces where namespace = 'default'",
-		"catch_up":        "insert into posthorn.stops (subscription_id, group_no, reached, upto) select x.id, x.group_no, c, c from posthorn.subscriptions x, posthorn.newest_cursor(x.group_no) c",
+		"":                     "",
+		"deliver_delayed":      "select posthorn.publish('default', 'e', deliver_at => now() + interval '30 minutes')",
+		"fire_schedules":       "select posthorn.schedule('default', 's', '@every 30m', 'e')",
+		"promote_jobs":         "select posthorn.enqueue('default', 'j', run_at => now() + interval '30 minutes')",
+		"settle_endings":       "insert into posthorn.job_endings (jobs) values ('{1}')",
+		"wake_jobs":            "insert into posthorn.job_awaits (job, name, namespace_id, month, event_type, event_key, since, until, seq) select 1, 's', id, now(), 'e', 'k', now(), 'infinity', 0 from posthorn.namespaces where namespace = 'default'",
+		"tick":                 "select posthorn.publish('default', 'e')",
+		"merge_streams":        "select posthorn.publish('default', 'e', stream => 'new')",
+		"expire_subscriptions": "update posthorn.subscriptions set expiry_interval = '30 minutes'",
+		"notice_restore":       "set posthorn.session = ''",
+		"catch_up":             "insert into posthorn.stops (subscription_id, group_no, reached, upto) select x.id, x.group_no, c, c from posthorn.subscriptions x, posthorn.newest_cursor(x.group_no) c",
 	} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
@@ -73,15 +80,37 @@ func TestUpkeepBetweenRoundsDoesWhatIsDue(t *testing.T) {
 			s.subscribe("some", "{}")
 			s.exec("select posthorn.tend()")
 			s.exec(turnsBetween)
-			want := []string{"expire_jobs"}
-			if part != "" {
+			want := []string{}
+			done := "select part from jsonb_object_keys((" + tendBetween + ")) part where part not in ('look_again', 'expire_jobs') order by 1"
+			if part == "" {
+				equal(t, "done at once", column[string](s, done), want)
+			} else {
 				s.exec(prepare)
 				want = append(want, part)
 			}
+			if strings.Contains(prepare, "posthorn.publish") {
+				want = append(want, "tick") // an id of an event was drawn
+			}
 			s.turnClock(time.Hour)
+			want = append(want, "sample", "sweep")
 			slices.Sort(want)
-			equal(t, "done", column[string](s, "select jsonb_object_keys(("+tendBetween+")) order by 1"), want)
+			equal(t, "done", column[string](s, done), slices.Compact(want))
 		})
+	}
+}
+
+// look_again says itself when the next one is due, and expire_jobs comes with it.
+func TestUpkeepLooksAgainWhenThatIsDue(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.tend()")
+	s.exec(turnsBetween)
+	for _, test := range []struct {
+		in   time.Duration
+		want bool
+	}{{9 * time.Second, false}, {0, true}, {time.Hour, true}} { // the last one: the clock was set back
+		s.exec("select setval('posthorn.look_again_from', $1)", time.Now().Add(test.in).UnixMilli())
+		equal(t, "it looks, in "+test.in.String(), value[int](s, "select count(*)::int from jsonb_object_keys(("+tendBetween+")) part where part in ('look_again', 'expire_jobs')") == 2, test.want)
 	}
 }
 

@@ -17,3 +17,6 @@ func (w *Watcher) KeptRunning() bool {
 	defer w.mu.Unlock()
 	return w.stopKept != nil
 }
+
+// PauseAfter returns the pause that follows another one, when there has been no news for a time.
+func PauseAfter(last, quiet time.Duration) time.Duration { return pauseAfter(last, quiet) }

@@ -28,12 +28,14 @@ import (
 )
 
 // After a transaction has written events or jobs, the watcher asks all the time for a
-// while, since it may not have committed; then the pauses double up to maxPause. Each question
+// while, since it may not have committed; then the pauses double up to maxPause, and after a minute they are longer. Each question
 // lets the server look every millisecond for at most serverWait: short enough for any
 // statement_timeout, and for a vacuum that waits for the snapshot.
 const (
 	minPause       = 2 * time.Millisecond // between two questions through a pooler
 	maxPause       = 50 * time.Millisecond
+	restPause      = 200 * time.Millisecond // after restAfter without news
+	restAfter      = time.Minute
 	followPause    = 500 * time.Millisecond // while another process asks for all
 	busyPause      = 5 * time.Millisecond   // of a process that asks for others, between news for which it has no time itself
 	serverWait     = 10 * time.Millisecond
@@ -365,12 +367,20 @@ func (p *poller) ask(ctx context.Context, onServer time.Duration, told kinds) (f
 	if told.some() || p.news.Moved(before) {
 		p.active = p.asked
 	}
-	if p.asked.Sub(p.active) < activeFor {
-		p.pause = minPause
-	} else {
-		p.pause = min(2*p.pause, maxPause)
-	}
+	p.pause = pauseAfter(p.pause, p.asked.Sub(p.active))
 	return kinds{told.events || p.news.Events, told.jobs || p.news.Jobs}, nil
+}
+
+// pauseAfter returns the pause that follows another one, when there has been no news for a time.
+func pauseAfter(last, quiet time.Duration) time.Duration {
+	switch {
+	case quiet < activeFor:
+		return minPause
+	case quiet < restAfter:
+		return min(2*last, maxPause)
+	default:
+		return restPause
+	}
 }
 
 // wait returns after the pause, or at the first notification of another connection. It removes all

@@ -119,3 +119,20 @@ func TestKeepRunning(t *testing.T) {
 	third()
 	await.True(t, "it ends after the idle timeout", func() bool { return watchingConnections(t, observer) == 0 })
 }
+
+// The longer there was no news, the longer is the pause between two questions.
+func TestPauseOfTheWatch(t *testing.T) {
+	t.Parallel()
+	ms := time.Millisecond
+	for _, test := range []struct{ last, quiet, want time.Duration }{
+		{50 * ms, 0, 2 * ms},
+		{2 * ms, 2 * time.Second, 4 * ms},
+		{50 * ms, 30 * time.Second, 50 * ms},
+		{50 * ms, 2 * time.Minute, 200 * ms},
+		{200 * ms, 2 * time.Second, 50 * ms},
+	} {
+		if got := logwatch.PauseAfter(test.last, test.quiet); got != test.want {
+			t.Errorf("after a pause of %v, and %v without news: %v, want %v", test.last, test.quiet, got, test.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,22 +47,30 @@ func (n News) Moved(before News) bool {
 
 // AwaitNews waits until there is news after before, or until patience has passed.
 func AwaitNews(ctx context.Context, db DB, before News, patience time.Duration) (News, error) {
-	return awaitNews(ctx, db, before, patience, "(select null::text)")
+	before.turn = nil
+	return awaitNews(ctx, db, before, patience, "(select $5::text)")
 }
 
 // AwaitNewsInTurn does the same on a connection that listens, see [Listen]. It takes the turn if no
 // other connection has it, and keeps it while the connection is open. With the turn it notifies the
 // connections that follow of the news.
 func AwaitNewsInTurn(ctx context.Context, conn *pgx.Conn, before News, patience time.Duration) (News, error) {
-	return awaitNews(ctx, conn, before, patience, "posthorn.watch_in_turn($5::text, n.events, n.jobs)", before.turn)
+	return awaitNews(ctx, conn, before, patience, "posthorn.watch_in_turn($5::text, n.events, n.jobs)")
 }
 
-func awaitNews(ctx context.Context, db DB, before News, patience time.Duration, turn string, args ...any) (News, error) {
+// awaitNews finds no row, which is cheap, if there cannot be news: most questions of an idle process end so. One that waits
+// asks in any case, and one that follows another connection, which may give it the turn.
+func awaitNews(ctx context.Context, db DB, before News, patience time.Duration, turn string) (News, error) {
 	var now News
 	err := db.QueryRow(Within(ctx, pollTime+patience), `
 		select n.seen::text, n.writers::text, n.job_news, n.events, n.jobs, n.drawn, t.turn
-		from posthorn.await_news($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::text::interval) n, `+turn+` t(turn)`,
-		append([]any{before.seen, before.writers, before.jobNews, Period(patience)}, args...)...).
+		from posthorn.await_news($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::text::interval) n, `+turn+` t(turn)
+		where $4::text::interval > '0' or $5::text = 'follows' or posthorn.may_have_news($1::text, $3::bigint, $6::bigint)`,
+		before.seen, before.writers, before.jobNews, Period(patience), before.turn, before.Drawn).
 		Scan(&now.seen, &now.writers, &now.jobNews, &now.Events, &now.Jobs, &now.Drawn, &now.turn)
+	if errors.Is(err, pgx.ErrNoRows) {
+		now, err = before, nil
+		now.Events, now.Jobs = false, false
+	}
 	return now, Translate("await news", err)
 }

@@ -33,6 +33,31 @@ type NodeHandler struct {
 	Names    []string // all its names, the present one first
 }
 
+// KeepGroup does what [KeepSubscriptions] and [GroupHandlers] do, in one statement.
+func KeepGroup(ctx context.Context, db DB, namespace string, group Group) (filtered bool, handlers []NodeHandler, err error) {
+	type row struct {
+		Filtered bool
+		Node     *string
+		Handler  *string
+		Patterns []string
+		Names    []string
+	}
+	rows, err := Collect(ctx, db, "keep group", pgx.RowToStructByPos[row], `
+		select k.filtered, h.node, h.handler, h.patterns, h.names
+		from (select posthorn.keep_subscriptions($3::bigint) as filtered offset 0) k
+		left join posthorn.group_handlers($1::text, $2::text) h on true`, namespace, group.Name, group.ID)
+	for _, r := range rows {
+		filtered = r.Filtered
+		if r.Node != nil {
+			handlers = append(handlers, NodeHandler{Node: *r.Node, Name: *r.Handler, Patterns: r.Patterns, Names: r.Names})
+		}
+	}
+	if err == nil {
+		noteFiltered(db, group, filtered)
+	}
+	return filtered, handlers, err
+}
+
 // GroupHandlers returns the handlers of the live nodes of a group.
 func GroupHandlers(ctx context.Context, db DB, namespace, group string) ([]NodeHandler, error) {
 	return Collect(ctx, db, "list handlers", pgx.RowToStructByPos[NodeHandler],

@@ -10,10 +10,14 @@ import (
 // It reports whether the group has any.
 func KeepSubscriptions(ctx context.Context, db DB, group Group) (bool, error) {
 	filtered, err := Value[bool](ctx, db, "keep subscriptions", "select posthorn.keep_subscriptions($1::bigint)", group.ID)
+	noteFiltered(db, group, filtered)
+	return filtered, err
+}
+
+func noteFiltered(db DB, group Group, filtered bool) {
 	if p, ok := db.(*Pool); ok && filtered {
 		p.filtered.Store(group.ID, true)
 	}
-	return filtered, err
 }
 
 // SubscriptionsNamed returns those of some names that subscriptions of a group have or had

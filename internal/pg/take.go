@@ -19,6 +19,7 @@ type Take struct {
 	MaxEvents int // up to mostEvents
 	LeaseFor  time.Duration
 	Settle    Lease // settled first, if it is held: all its events are done
+	Doubtful  bool  // there is most likely nothing: the events, if there are some, have a round trip of their own
 }
 
 // Take takes a lease with its events, mostly in one round trip. The lease is not held when
@@ -72,7 +73,7 @@ func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 			return lease, nil
 		}
 		// Its window was empty: continue, in larger steps.
-		take.Settle = lease
+		take.Settle, take.Doubtful = lease, false
 		take.MaxEvents = min(4*take.MaxEvents, mostEvents)
 	}
 }
@@ -107,14 +108,26 @@ func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take, limit time
 		return ok
 	}}
 	events := s.leaseEvents(token, take.MaxEvents, &lease.Events)
-	steps := []step{beginStep, claim, commitStep, events}
+	taking, reading := []step{beginStep, claim, commitStep}, []step{events}
 	if limit > 0 {
 		ctx = Within(ctx, 2*limit+LeaseTime(take.LeaseFor))
 		timeout := timeoutStep(limit)
-		steps = []step{beginStep, timeout, claim, commitStep, beginStep, timeout, events, commitStep}
+		taking, reading = []step{beginStep, timeout, claim, commitStep}, []step{beginStep, timeout, events, commitStep}
 	}
-	if err := claimError(cmp.Or(s.exchange(ctx, steps)...)); err != nil {
-		return lease, err
+	exchanges := [][]step{append(taking, reading...)}
+	if take.Doubtful {
+		exchanges = [][]step{taking, reading}
+		if limit == 0 {
+			exchanges[0] = []step{claim}
+		}
+	}
+	for i, steps := range exchanges {
+		if err := claimError(cmp.Or(s.exchange(ctx, steps)...)); err != nil {
+			return lease, err
+		}
+		if i < len(exchanges)-1 && !lease.Held() {
+			return lease, nil
+		}
 	}
 	return lease, p.streams.name(ctx, conn, lease.Events, s.streamIDs)
 }

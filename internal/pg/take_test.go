@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -35,6 +36,28 @@ func TestTakeBringsWhatWasPublished(t *testing.T) {
 			_ = append(e.Payload, "overrun"...)
 		}
 		diffEvents(t, want, lease.Events)
+	})
+}
+
+// A take that most likely finds nothing gets the same events, with and without subscriptions.
+func TestDoubtfulTake(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		for _, filtered := range []bool{false, true} {
+			group := defineGroup(t, pool, fmt.Sprint("g", filtered), pg.GroupConfig{})
+			if filtered {
+				must(admin.New(pool, ns).Subscribe(t.Context(), group.Name, "s", admin.Subscription{Filter: json.RawMessage(`{"type": "a"}`)}))(t)
+				must(pg.KeepSubscriptions(t.Context(), pool, group))(t)
+			}
+			doubtful := takeOf(group)
+			doubtful.Doubtful = true
+			if l := must(pool.Take(t.Context(), doubtful))(t); l.Held() {
+				t.Errorf("took %v", l)
+			}
+			publish(t, pool, pg.Message{Type: "a"})
+			if l := must(pool.Take(t.Context(), doubtful))(t); len(l.Events) != 1 {
+				t.Errorf("took %v", l)
+			}
+		}
 	})
 }
 

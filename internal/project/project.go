@@ -80,7 +80,7 @@ func (p *Projection) Run(stop, work context.Context) {
 // Next takes a lease and applies its events, for a caller that has other work between
 // leases. It returns the number of events that it took. The error is an [*EventError], [pg.ErrLeaseLost], or the database's.
 func (p *Projection) Next(work context.Context) (took int, err error) {
-	l, err := p.Take(work, p.BatchSize, nil)
+	l, err := p.Take(work, p.BatchSize, nil, true)
 	if err != nil || l == nil {
 		return 0, err
 	}
@@ -98,9 +98,9 @@ func (p *Projection) Rest() (time.Duration, <-chan struct{}) { return p.IdlePoll
 func (p *Projection) KeepAlive(ctx context.Context) { p.heartbeat.Run(ctx) }
 
 // Take takes a lease. The last one was settled in its transactions.
-func (p *Projection) Take(work context.Context, n int, _ *lease) (*lease, error) {
+func (p *Projection) Take(work context.Context, n int, _ *lease, news bool) (*lease, error) {
 	asked := time.Now()
-	taken, err := p.Pool.Take(work, pg.Take{Group: p.Group, Node: p.Node, MaxEvents: n, LeaseFor: p.LeaseFor})
+	taken, err := p.Pool.Take(work, pg.Take{Group: p.Group, Node: p.Node, MaxEvents: n, LeaseFor: p.LeaseFor, Doubtful: !news})
 	if err != nil || !taken.Held() {
 		return nil, err
 	}

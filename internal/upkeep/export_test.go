@@ -2,6 +2,8 @@ package upkeep
 
 import (
 	"context"
+	"encoding/json"
+	"testing"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -20,5 +22,17 @@ func (u *upkeep) Tend(ctx context.Context) (map[string]string, error) {
 
 // FollowNews wakes jobs after each news, until no job waits for an event.
 func (u *upkeep) FollowNews(ctx context.Context, news News) { u.followNews(ctx, news) }
+
+// PauseAfter returns the pause of a process after its last turn of upkeep.
+func PauseAfter(withoutTurn time.Duration) time.Duration { return pauseAfter(withoutTurn) }
+
+// HadTurn returns whether the report of a call shows that the call had the turn.
+func HadTurn(t testing.TB, report string) bool {
+	var done tended
+	if err := json.Unmarshal([]byte(report), &done); err != nil {
+		t.Fatal(err)
+	}
+	return done.hadTurn()
+}
 
 func (u *upkeep) Apart() bool { return u.apart }

@@ -23,9 +23,16 @@ func TestRunDeliversUntilTheEnd(t *testing.T) {
 	}
 	defer pool.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
+	ended, announced := make(chan struct{}), make(chan struct{}, 1)
 	go func() {
-		upkeep.Run(ctx, pool, slog.New(slog.DiscardHandler), noNews)
+		upkeep.Run(ctx, pool, slog.New(slog.DiscardHandler), noNews, func(events, jobs bool) {
+			if jobs {
+				t.Error("jobs are announced")
+			}
+			if events {
+				announced <- struct{}{}
+			}
+		})
 		close(ended)
 	}()
 	inAnHour := time.Now().Add(time.Hour)
@@ -42,6 +49,7 @@ func TestRunDeliversUntilTheEnd(t *testing.T) {
 		}
 		return delivered
 	})
+	await.Value(t, "the announcement of events", announced)
 	cancel()
 	await.Closed(t, "upkeep ends", ended)
 }
@@ -68,7 +76,7 @@ func TestRunLogsErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	logged, ended := make(lines, 100), make(chan struct{})
 	go func() {
-		upkeep.Run(ctx, pool, slog.New(slog.NewTextHandler(logged, nil)), noNews)
+		upkeep.Run(ctx, pool, slog.New(slog.NewTextHandler(logged, nil)), noNews, nobody)
 		close(ended)
 	}()
 	await.True(t, "the error is logged", func() bool {
@@ -83,5 +91,32 @@ func TestRunLogsErrors(t *testing.T) {
 	await.Closed(t, "upkeep ends", ended)
 }
 
+func nobody(_, _ bool) {}
+
 // noNews is the news of a log for which nobody watches.
 func noNews() (news <-chan struct{}, end func()) { return nil, func() {} }
+
+// A process that another one leaves no upkeep calls once a second; one that has just had its turn goes on calling often.
+func TestPauseOfUpkeep(t *testing.T) {
+	t.Parallel()
+	for without, want := range map[time.Duration]time.Duration{
+		0: 250 * time.Millisecond, 900 * time.Millisecond: 250 * time.Millisecond, time.Second: time.Second, time.Hour: time.Second,
+	} {
+		if got := upkeep.PauseAfter(without); got != want {
+			t.Errorf("%v after its last turn, the pause is %v, want %v", without, got, want)
+		}
+	}
+}
+
+// The report of a call shows whether the call had the turn.
+func TestTurnOfUpkeep(t *testing.T) {
+	t.Parallel()
+	for report, want := range map[string]bool{
+		`{"wake_jobs": null}`: false, `{"wake_jobs": "busy"}`: false, `{}`: true, `{"expire_jobs": "busy"}`: true, `{"wake_jobs": 0}`: true,
+		`{"wake_jobs": 0, "expire_jobs": 0}`: true, `{"tick": 1, "wake_jobs": null}`: true,
+	} {
+		if got := upkeep.HadTurn(t, report); got != want {
+			t.Errorf("%s: %v", report, got)
+		}
+	}
+}

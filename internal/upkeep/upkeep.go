@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,35 +19,54 @@ import (
 
 // interval bounds how late a delayed event may be. A call that finds nothing due
 // reads a few pages and writes none. Of all processes, one does the upkeep while it
-// calls regularly, and the calls of the others return at once.
-const interval = 250 * time.Millisecond
+// calls regularly. The calls of the others return at once, and are rarer: one of them gets
+// the turn within standbyInterval when the process that has it dies.
+const (
+	interval        = 250 * time.Millisecond
+	standbyInterval = time.Second
+)
 
 // Run calls posthorn.tend until ctx ends, on one connection of db at a time. It logs
 // the error of a call that fails and calls again after the interval. While jobs wait for
-// events, it follows the news of the log, and looks for these events on another connection.
-func Run(ctx context.Context, db pg.DB, log *slog.Logger, news News) {
+// events, it follows the news of the log, and looks for these events on another connection. It announces events that it
+// has published, and jobs that it has made ready.
+func Run(ctx context.Context, db pg.DB, log *slog.Logger, news News, announce func(events, jobs bool)) {
 	u := upkeep{db: db, together: time.Minute, alone: 10 * time.Minute}
 	reports := reporter{log: log, reported: map[string]string{}}
 	waiting := make(chan struct{}, 1)
 	var waking sync.WaitGroup
 	defer waking.Wait()
 	waking.Go(func() { u.wakeJobs(ctx, waiting, news) })
+	var turn time.Time // the last one that this process had
 	for {
 		tended, err := u.tend(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+		if err != nil || tended.hadTurn() {
+			turn = time.Now()
+		}
 		reports.report(tended, err)
+		announce(tended.did("deliver_delayed", "fire_schedules"), tended.did("promote_jobs", "expire_jobs", "settle_endings", "wake_jobs"))
 		if tended.jobsWait() {
 			select {
 			case waiting <- struct{}{}:
 			default: // it is known
 			}
 		}
-		if !worker.Pause(ctx, interval) {
+		if !worker.Pause(ctx, pauseAfter(time.Since(turn))) {
 			return
 		}
 	}
+}
+
+// pauseAfter returns the pause until the next call. A call may miss the turn although the process has it: the turn is that of a
+// connection, and the pool may have given another one.
+func pauseAfter(withoutTurn time.Duration) time.Duration {
+	if withoutTurn < standbyInterval {
+		return interval
+	}
+	return standbyInterval
 }
 
 // upkeep makes all parts of upkeep in one statement. When that takes too long, each part is a
@@ -64,7 +84,8 @@ type tended struct {
 	// looks for these events, or has just done so.
 	WakeJobs json.RawMessage `json:"wake_jobs"`
 
-	done map[string]bool // the parts that were done
+	done  map[string]bool    // the parts that were done
+	found map[string]float64 // how many things they have found to do
 }
 
 func (t *tended) UnmarshalJSON(report []byte) error {
@@ -76,11 +97,24 @@ func (t *tended) UnmarshalJSON(report []byte) error {
 	if err := json.Unmarshal(report, &parts); err != nil {
 		return err
 	}
-	t.done = map[string]bool{}
+	t.done, t.found = map[string]bool{}, map[string]float64{}
 	for part, outcome := range parts {
 		t.done[part] = part != "errors" && string(outcome) != `"busy"`
+		t.found[part], _ = strconv.ParseFloat(string(outcome), 64)
 	}
 	return nil
+}
+
+// did reports whether one of some parts has found something to do.
+func (t tended) did(parts ...string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return t.found[part] > 0 })
+}
+
+// hadTurn reports whether the call did the upkeep that was due. Otherwise another process has just done it, and the report says
+// no more than whether jobs wait for events.
+func (t tended) hadTurn() bool {
+	_, told := t.done["wake_jobs"]
+	return !told || len(t.done) > 1 || !t.busy() && t.jobsWait()
 }
 
 func (t tended) jobsWait() bool { return len(t.WakeJobs) > 0 && string(t.WakeJobs) != "null" }

@@ -114,7 +114,7 @@ func TestUpkeepFollowsNewsWhileJobsWait(t *testing.T) {
 		upkeep.Run(ctx, w.pool, slog.New(slog.DiscardHandler), func() (<-chan struct{}, func()) {
 			followed <- struct{}{}
 			return make(chan struct{}), func() {}
-		})
+		}, nobody)
 	}()
 	await.Value(t, "a subscription to news", followed)
 	cancel()

@@ -221,7 +221,7 @@ func (k *kind) unlockRoom() {
 }
 
 // Take claims jobs, and completes those that are done.
-func (k *kind) Take(work context.Context, n int, _ *batch) (*batch, error) {
+func (k *kind) Take(work context.Context, n int, _ *batch, _ bool) (*batch, error) {
 	asked := time.Now()
 	taken := k.takeAndComplete(work, n)
 	more := taken.ClaimError != nil || len(taken.Jobs) == n

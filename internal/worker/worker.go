@@ -18,7 +18,8 @@ type Kind[B comparable] interface {
 	Room(stop context.Context) int
 	// Take finishes the batch done, unless it is zero, and takes up to n more items. If
 	// there are none it returns the zero B. [pg.ErrLeaseLost] means that done was lost.
-	Take(work context.Context, n int, done B) (B, error)
+	// Without news, only the time of Rest has passed, so most likely there are none.
+	Take(work context.Context, n int, done B, news bool) (B, error)
 	// Runner returns a function that runs batches, one after another, on a worker. The
 	// function reports whether the batch succeeded and has to be finished.
 	Runner(w *Worker) func(work context.Context, batch B) (finish bool)
@@ -121,7 +122,7 @@ func (l *loop[B]) next(w *Worker, stop, work context.Context, done B, hurry bool
 // take is the part of next for which a worker needs its turn. Relieved, it has none any more.
 func (l *loop[B]) take(w *Worker, stop, work context.Context, done *B) (batch B, more, relieved bool) {
 	var none B
-	for {
+	for news := true; ; {
 		if *done != none && (stop.Err() != nil || len(l.slots) == cap(l.slots)) {
 			l.kind.Finish(work, *done)
 			*done = none
@@ -134,7 +135,7 @@ func (l *loop[B]) take(w *Worker, stop, work context.Context, done *B) (batch B,
 			}
 			return none, false, false
 		}
-		batch, err := l.kind.Take(work, n, *done)
+		batch, err := l.kind.Take(work, n, *done, news)
 		if err == nil {
 			if batch != none || *done == none { // in a closed namespace the batch done may still be finished
 				l.trouble.Over()
@@ -152,7 +153,7 @@ func (l *loop[B]) take(w *Worker, stop, work context.Context, done *B) (batch B,
 		if err != nil {
 			continue
 		}
-		if more, relieved = l.rest(stop); !more || relieved {
+		if more, relieved, news = l.rest(stop); !more || relieved {
 			return none, more, relieved
 		}
 	}
@@ -160,18 +161,19 @@ func (l *loop[B]) take(w *Worker, stop, work context.Context, done *B) (batch B,
 
 // rest waits until there may be more work, and returns false when stop has ended. It ends
 // early, relieved, if another worker needs the turn.
-func (l *loop[B]) rest(stop context.Context) (more, relieved bool) {
+func (l *loop[B]) rest(stop context.Context) (more, relieved, news bool) {
 	atMost, notified := l.kind.Rest()
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	select {
 	case <-stop.Done():
 	case <-notified:
+		news = true
 	case <-timer.C:
 	case <-l.relief:
 		relieved = true
 	}
-	return stop.Err() == nil, relieved
+	return stop.Err() == nil, relieved, news
 }
 
 // judge handles the error of a take, and returns the batch that still has to be

@@ -124,7 +124,7 @@ type chain struct {
 
 func (c *chain) Room(context.Context) int { return 1 }
 
-func (c *chain) Take(_ context.Context, _ int, done *thing) (*thing, error) {
+func (c *chain) Take(_ context.Context, _ int, done *thing, _ bool) (*thing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if done != nil {

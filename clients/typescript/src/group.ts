@@ -1,7 +1,7 @@
 import type { ClientBase } from 'pg'
 import type { Posthorn } from './posthorn.js'
 import { Consumer, type Consumption } from './consume.js'
-import { leaseTime, period } from './database.js'
+import { leaseTime, period, type Row } from './database.js'
 import { invalid, isFinal, PosthornError } from './errors.js'
 import type { Event } from './event.js'
 import { deliveries, type Delivery, type FetchOptions, FetchedLeases } from './fetch.js'
@@ -336,8 +336,12 @@ export class Group {
 
   /** Keeps the subscriptions from expiring, and refuses handlers that no event can reach. */
   private async keepSubscriptions(): Promise<void> {
+    this.isFiltered = (await this.client.database.value('keep_subscriptions(bigint)', [this.id])) === 't'
+    await this.checkReachable()
+  }
+
+  private async checkReachable(): Promise<void> {
     const { database } = this.client
-    this.isFiltered = (await database.value('keep_subscriptions(bigint)', [this.id])) === 't'
     const names = this.routes.handlers
       .filter((h) => (this.isFiltered || h.patterns.length === 0) && !this.subscriptions.has(h.name)).map((h) => h.name)
     if (names.length === 0) return
@@ -354,6 +358,22 @@ export class Group {
   private async loadOthers(): Promise<void> {
     const rows = await this.client.database.call('group_handlers(text, text)', [this.client.namespace, this.name],
       leaseTime(this.options.leaseFor), 'node, handler, to_json(patterns), to_json(names)')
+    this.setOthers(rows)
+  }
+
+  /** Does what keepSubscriptions and loadOthers do, in one statement. */
+  private async keep(): Promise<void> {
+    const { client } = this
+    const rows = await client.database.query('keep group', `
+      select h.node, h.handler, to_json(h.patterns), to_json(h.names), k.filtered
+      from (select posthorn.keep_subscriptions($3::bigint) as filtered offset 0) k
+      left join posthorn.group_handlers($1::text, $2::text) h on true`, [client.namespace, this.name, this.id], leaseTime(this.options.leaseFor))
+    this.setOthers(rows.filter((row) => row[0] !== null))
+    this.isFiltered = rows[0]![4] === 't'
+    await this.checkReachable()
+  }
+
+  private setOthers(rows: Row[]): void {
     const names = new Map<string, string>()
     for (const row of rows) {
       const [present, ...former] = JSON.parse(row[3]!) as string[]
@@ -372,8 +392,7 @@ export class Group {
       try {
         if (isNew) await this.record(false)
         isNew = false
-        await this.loadOthers()
-        await this.keepSubscriptions()
+        await this.keep()
         await this.changeOrder()
         trouble.over()
       } catch (error) {

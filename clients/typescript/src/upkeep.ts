@@ -5,11 +5,17 @@ import { pause } from './wait.js'
 import type { Watch } from './watch.js'
 
 const interval = 250 // bounds how late a delayed event may be
+const standbyInterval = 1000 // while another process does the upkeep
 const together = 60_000
 const alone = 600_000
 const wakePause = 50
 
+// The parts after which there may be events, or jobs that are ready.
+const publishing = ['deliver_delayed', 'fire_schedules']
+const readying = ['promote_jobs', 'expire_jobs', 'settle_endings', 'wake_jobs']
+
 interface Tended {
+  [part: string]: unknown
   errors?: Record<string, string>
   wake_jobs?: unknown // null if no job waits for an event; "busy" if another process looks for them
 }
@@ -20,10 +26,14 @@ export async function upkeep(database: Database, watch: Watch, log: Logger, stop
   const failing: Record<string, string> = {}
   let reported = '[]'
   let following: Promise<void> | undefined
+  let turn = -standbyInterval // the last one that this process had: another connection of the pool may miss it
   while (!stop.aborted) {
     try {
       const tended = await tend(database)
       trouble.over()
+      if (publishing.some((part) => Number(tended[part]) > 0)) watch.announce('events')
+      if (readying.some((part) => Number(tended[part]) > 0)) watch.announce('jobs')
+      if (hadTurn(tended)) turn = performance.now()
       for (const [part, outcome] of Object.entries(tended)) if (outcome !== 'busy') delete failing[part] // of others, the errors still stand
       Object.assign(failing, tended.errors)
       const errors = JSON.stringify(Object.entries(failing).sort())
@@ -32,10 +42,16 @@ export async function upkeep(database: Database, watch: Watch, log: Logger, stop
       if (tended.wake_jobs != null && !following) following = wakeJobs(database, watch, stop).finally(() => (following = undefined))
     } catch (error) {
       if (!stop.aborted) trouble.report(error)
+      turn = performance.now()
     }
-    await pause(interval, stop)
+    await pause(performance.now() - turn < standbyInterval ? interval : standbyInterval, stop)
   }
   await following
+}
+
+/** Whether a call did the upkeep that was due. Otherwise its report says no more than whether jobs wait for events. */
+function hadTurn(tended: Tended): boolean {
+  return !('wake_jobs' in tended) || Object.keys(tended).length > 1 || typeof tended.wake_jobs === 'number'
 }
 
 /** Does what is due in one statement, or each part in its own if that takes too long: a slow part does not undo the others. */

@@ -12,6 +12,8 @@ export type News = 'events' | 'jobs'
 // only. The SQL function watch_in_turn has the protocol.
 const minPause = 2
 const maxPause = 50
+const restPause = 200 // after restAfter without news
+const restAfter = 60_000
 const busyPause = 5 // of a process that asks for others, between news for which it has no time itself
 const serverWait = 10
 const activeFor = 1000
@@ -136,17 +138,23 @@ export class Watch {
       const [row] = await queryTexts(client, `
         select n.seen::text, n.writers::text, n.job_news, n.events, n.jobs, n.drawn, t.turn
         from posthorn.await_news($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::text::interval) n,
-          ${direct ? 'posthorn.watch_in_turn($5::text, n.events, n.jobs)' : '(select $5::text)'} t(turn)`,
-        [...state, period(onServer), turn], pollTime)
+          ${direct ? 'posthorn.watch_in_turn($5::text, n.events, n.jobs)' : '(select $5::text)'} t(turn)
+        where $4::text::interval > '0' or $5::text = 'follows' or posthorn.may_have_news($1::text, $3::bigint, $6::bigint)`,
+        [...state, period(onServer), turn, drawn], pollTime, direct ? 'posthorn_watch' : undefined)
       this.trouble.over()
-      const [seen, writers, jobNews, events, jobs, last] = row as [string, string, string, string, string, string]
-      if (noticed || last !== drawn || jobNews !== state[2]) active = performance.now()
-      state = [seen, writers, jobNews]
-      turn = row![6] as Turn
-      drawn = last
-      found = events === 't' || jobs === 't'
-      wait = performance.now() - active < activeFor ? minPause : Math.min(2 * wait, maxPause)
-      this.tell(events === 't', jobs === 't')
+      found = false
+      if (row) {
+        const [seen, writers, jobNews, events, jobs, last] = row as [string, string, string, string, string, string]
+        if (last !== drawn || jobNews !== state[2]) active = performance.now()
+        state = [seen, writers, jobNews]
+        turn = row[6] as Turn
+        drawn = last
+        found = events === 't' || jobs === 't'
+        this.tell(events === 't', jobs === 't')
+      }
+      if (noticed) active = performance.now()
+      const quiet = performance.now() - active
+      wait = quiet < activeFor ? minPause : quiet < restAfter ? Math.min(2 * wait, maxPause) : restPause
     }
   }
 

@@ -59,7 +59,7 @@ return array['tick', 'notice_restore', 'deliver_delayed', 'promote_jobs', 'expir
 create or replace function posthorn.tend_above(part text)
 returns bigint language plpgsql as $$ begin return null; end $$;
 
--- Whether a frequent part of upkeep that is not of core may have something to do.
+-- Whether a part of upkeep that is not of core may have something to do.
 create or replace function posthorn.is_due_above(part text, at timestamptz)
 returns boolean language plpgsql stable as $$ begin return true; end $$;
 

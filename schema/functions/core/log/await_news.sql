@@ -38,6 +38,20 @@ end $$;
 comment on function posthorn.await_news(pg_snapshot, pg_snapshot, bigint, interval) is
   'consumer: Waits for a moment until there are events that the snapshot seen does not show, or jobs may have become ready.';
 
+-- Most questions of an idle process end here, for a part of the price of await_news. Stable, so that a query whose condition
+-- it is asks it first.
+create or replace function posthorn.may_have_news(seen text, job_news bigint, drawn bigint)
+returns boolean language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return pg_current_snapshot()::text is distinct from may_have_news.seen
+    or coalesce(pg_sequence_last_value('posthorn.event_id'), 0) is distinct from may_have_news.drawn
+    or coalesce(pg_sequence_last_value('posthorn.job_news'), 0) is distinct from may_have_news.job_news;
+end $$;
+comment on function posthorn.may_have_news(text, bigint, bigint) is
+  'consumer: Whether await_news may have news after an earlier answer: a transaction has ended since, has drawn the id of an event, or is making a job ready.';
+
 -- Whether events became visible between two snapshots. The index on xid finds the events of transactions that ran in
 -- the one snapshot and not in the other, and of those that began later. Transactions that are still open cost nothing.
 create or replace function posthorn.has_arrived(seen pg_snapshot, now pg_snapshot)

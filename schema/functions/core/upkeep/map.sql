@@ -4,7 +4,7 @@
 --   ticks   snapshots with their times: for seek, and for finding the partitions to read
 --
 -- Flow
---   tend, four times a second from every process ──► tend_part, for each of upkeep_parts; in turn, between two of these
---      rounds, for each of due_upkeep_parts
+--   tend, four times a second from the process that does it for all, and once from the others ──► tend_part, for each of
+--      upkeep_parts; in turn, between two of these rounds, for each of due_upkeep_parts
 --      tick, deliver_delayed, promote_jobs, wake_jobs and others of core; tend_above does those of other rooms
 --      once a minute sweep, and sweep_above

@@ -19,6 +19,8 @@ begin
     when 'fire_schedules' then exists (
       select from posthorn.scheduled_tasks t
       where t.next_run_at is not null and greatest(t.next_run_at, t.not_before) <= at)
+    when 'sample' then exists (
+      select from posthorn.cluster c where (at between c.sampled_at and c.sampled_at + interval '1 minute') is not true)
     else true
   end;
 end $$;

@@ -40,7 +40,7 @@ mutants: ## breaks the code in small ways, one at a time, and prints those that 
 	@scripts/deps
 	@go run ./internal/test/mutants -only "$(ONLY)" $(ARGS)
 
-torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs, pipeline, failover, lossy-failover or patroni, each FOR=10m
+torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs, pipeline, failover, lossy-failover, cancelled-waits or patroni, each FOR=10m
 	@scripts/deps
 	@scripts/deps kafka || true
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part "$(PART)"
@@ -50,7 +50,7 @@ torture: ## kills workers, brokers and Postgres, and checks every event and job;
 failover: ## kills primaries under load, so that standbys take over, without and with a loss, and by Patroni, each FOR=10m, and checks everything
 	@scripts/deps
 	@scripts/deps patroni || true
-	for part in failover lossy-failover patroni; do \
+	for part in failover lossy-failover cancelled-waits patroni; do \
 	  go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part $$part || exit 1; done
 
 schedules: ## searches interleavings of statements for one that breaks a promise, FOR=10m or FOR=8h; ARGS="-scenario late -n 500"

@@ -68,14 +68,19 @@ func (c *client) forget() {
 	c.conn = nil
 }
 
-// broken reports whether an error means that the connection broke. Any other error
-// ends the run.
+// unconfirmed is the error of a commit whose wait for a standby was cancelled.
+const unconfirmed = "PH007"
+
+// broken reports whether an error means that the connection broke, or that a failover may undo what
+// was done. Any other error ends the run.
 func (c *client) broken(ctx context.Context, err error) bool {
 	switch {
 	case err == nil:
 		return false
 	case c.conn.IsClosed() || ctx.Err() != nil:
 		c.record.count("broken connections")
+		return true
+	case hasCode(err, unconfirmed):
 		return true
 	}
 	c.fail(err)

@@ -3,7 +3,7 @@
 //
 // The tests have these parts: the log (publishers and groups), the jobs (over HTTP),
 // the pipeline (relays, brokers, their consumers, an archive), and the log on a primary
-// with two standbys, which take over without and with a loss, or by Patroni. The run provides
+// with two standbys, which take over without and with a loss, after cancelled waits, or by Patroni. The run provides
 // the seed, the publisher of events, the faults, the processes to kill, the waiting,
 // the record and the report to all parts; each part has its servers, workers and
 // checks. The clients record their actions and the answers. The checkers compare the

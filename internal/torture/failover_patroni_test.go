@@ -21,7 +21,9 @@ type patroniPart struct {
 
 func (p *patroniPart) load() load {
 	l := p.failoverPart.load()
-	l.kills = 1
+	if l.kills = 1; p.alone() {
+		l.kills = minKills
+	}
 	return l
 }
 
@@ -161,6 +163,8 @@ func (p *patroniPart) awaitWhole() *testpg.Member {
 }
 
 func (p *patroniPart) check() (string, *findings) {
-	p.awaitWhole()
+	if !p.t.Failed() {
+		p.awaitWhole()
+	}
 	return p.failoverPart.check()
 }

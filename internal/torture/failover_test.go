@@ -45,6 +45,7 @@ type failoverPart struct {
 	received  []handed        // by the receiver of the webhook
 	recovered map[string][]time.Duration
 	losses    []loss // one of each failover of a lossy part
+	cancels   bool   // each failover comes after waits for a standby that were cancelled
 }
 
 // loss is the time whose acknowledged events a failover may lose: from when the standby that takes
@@ -55,6 +56,16 @@ func lossyFailover(r *run) part {
 	r.record.forgets = true
 	return &failoverPart{logPart: &logPart{run: r}}
 }
+
+// cancelledWaits is a failover part without a standby before each failover, where waits for one are cancelled. Others see
+// events of these transactions, and the failover may lose them. Their publishers have an error that says so.
+func cancelledWaits(r *run) part {
+	r.record.forgets = true
+	return &failoverPart{logPart: &logPart{run: r}, cancels: true}
+}
+
+// lossy reports whether commits do not wait for a standby.
+func (f *failoverPart) lossy() bool { return f.record.forgets && !f.cancels }
 
 var serverNames = []string{"a", "b", "c"}
 
@@ -72,7 +83,7 @@ func (f *failoverPart) start() {
 		f.database.orders = append(f.database.orders, f.addresses(slices.Concat(f.servers[i:], f.servers[:i])))
 	}
 	f.database.clients = f.database.orders[0]
-	if !f.record.forgets {
+	if !f.lossy() {
 		for _, s := range f.servers {
 			s.SetSynchronous(f.t, "ANY 1 (*)")
 		}
@@ -132,7 +143,7 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	f.database.server, f.database.url = next, next.URL()
 	over()
 	others := slices.DeleteFunc(f.servers, func(s *testpg.Server) bool { return s == next })
-	if !f.record.forgets {
+	if !f.lossy() {
 		_ = others[1].Kill()
 		others[1].Follow(f.t, next, serverNames[2])
 	}
@@ -141,14 +152,14 @@ func (f *failoverPart) failover(how string, end func(primary *testpg.Server)) {
 	f.recovers(how+", first handled", began, &f.record.done)
 	f.listed(how+", lost events listed", began)
 	_ = primary.Kill() // it may hang
-	if f.record.forgets {
+	if f.lossy() {
 		f.losses[len(f.losses)-1].to = f.record.now()
 	}
 	if how == "hangs" && f.alone() {
 		f.comesBack(primary)
 	}
 	primary.Rejoin(f.t, next, serverNames[1])
-	if f.record.forgets { // it may have more than the new primary
+	if f.lossy() { // it may have more than the new primary
 		_ = others[1].Kill()
 		others[1].Rejoin(f.t, next, serverNames[2])
 	}
@@ -189,7 +200,11 @@ func (f *failoverPart) comesBack(old *testpg.Server) {
 // standby returns the standby that takes over. In a lossy part it has stopped to receive
 // before more was published.
 func (f *failoverPart) standby() *testpg.Server {
-	if !f.record.forgets {
+	switch behind := f.servers[1]; {
+	case f.cancels:
+		f.cancelWaits(behind)
+		return behind
+	case !f.record.forgets:
 		return f.furthest()
 	}
 	behind := f.servers[1]
@@ -200,6 +215,21 @@ func (f *failoverPart) standby() *testpg.Server {
 	f.limit.Store(goal + int64(f.load().short))
 	f.await("the primary is ahead of the standby", func() bool { return f.record.acked.Load() >= goal })
 	return behind
+}
+
+// cancelWaits takes both standbys away, first the one that does not take over. Until commits have no
+// standby all that one has confirmed is with the other. Then it cancels the waits of commits.
+func (f *failoverPart) cancelWaits(last *testpg.Server) {
+	primary := f.servers[0]
+	_ = f.servers[2].Kill()
+	last.AwaitReceived(f.t, primary)
+	last.Detach(f.t)
+	goal := f.unconfirmed.Load() + 20
+	f.limit.Store(f.record.acked.Load() + int64(f.load().short))
+	f.await("publishers are told of cancelled waits", func() bool {
+		primary.CancelWaits(f.t)
+		return f.unconfirmed.Load() >= goal
+	})
 }
 
 // furthest returns the standby that has received most.
@@ -310,8 +340,10 @@ func (f *failoverPart) check() (string, *findings) {
 	maps.Copy(found.violations, meanings.violations)
 	found.kinds = append(found.kinds, twoMeanings)
 	c := newChecker(f.record, f.log, found)
+	seen := 0
 	for _, place := range f.places {
 		surplus := place.leaveOut(f.log)
+		seen += surplus
 		if surplus > 0 && !f.record.forgets {
 			c.report(invented, "%s has %d events that are not in the log", place, surplus)
 		}
@@ -319,8 +351,14 @@ func (f *failoverPart) check() (string, *findings) {
 		counts += fmt.Sprintf("; %s: %d repeats, %d lost events", place, len(place.ids)-place.distinct, surplus)
 	}
 	counts += f.checkList(c)
-	if f.record.forgets && gone == 0 {
+	if f.lossy() && gone == 0 {
 		f.t.Error("no acknowledged event was lost, so this run shows nothing")
+	}
+	if f.cancels {
+		counts += fmt.Sprintf("; unconfirmed %d", f.unconfirmed.Load())
+		if seen == 0 {
+			f.t.Error("no event was seen and lost, so this run shows nothing")
+		}
 	}
 	for what, times := range f.recovered {
 		slices.Sort(times)

@@ -57,6 +57,9 @@ func (p *publisher) ended(ctx context.Context, err error, o outcome) outcome {
 	if hasCode(err, deadlock) {
 		return rolledBack
 	}
+	if hasCode(err, unconfirmed) {
+		p.unconfirmed.Add(1)
+	}
 	p.broken(ctx, err)
 	return inDoubt
 }
@@ -142,6 +145,8 @@ func (p *publisher) twoPhase(ctx context.Context, tx *transaction) outcome {
 			return o
 		case hasCode(err, "42704"): // does not exist: an earlier attempt has ended it
 			return o
+		case hasCode(err, unconfirmed):
+			return inDoubt
 		}
 		p.broken(ctx, err)
 	}

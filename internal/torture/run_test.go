@@ -71,15 +71,16 @@ func faultsOf(p part) []fault {
 
 // run is the state that the parts and their clients share.
 type run struct {
-	t        *testing.T
-	seed     uint64
-	record   *record
-	database *database
-	began    time.Time
-	limit    atomic.Int64   // of acknowledged events or jobs before the next fault of a short run
-	kills    atomic.Int64   // so far
-	least    int            // number of faults, at least
-	injected map[string]int // injected faults by name; used by the test's goroutine only
+	t           *testing.T
+	seed        uint64
+	record      *record
+	database    *database
+	began       time.Time
+	limit       atomic.Int64   // of acknowledged events or jobs before the next fault of a short run
+	kills       atomic.Int64   // so far
+	unconfirmed atomic.Int64   // publications whose wait for a standby was cancelled
+	least       int            // number of faults, at least
+	injected    map[string]int // injected faults by name; used by the test's goroutine only
 
 	ctx        context.Context // ends with the clients, or when the run fails
 	cancel     context.CancelFunc

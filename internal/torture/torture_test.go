@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	only     = flag.String("torture.part", "", "log, jobs, pipeline, failover, lossy-failover or patroni; all of them by default")
+	only     = flag.String("torture.part", "", "log, jobs, pipeline, failover, lossy-failover, cancelled-waits or patroni; all of them by default")
 	seed     = flag.Uint64("torture.seed", 0, "seed of the clients' decisions; 0 for a random one")
 	duration = flag.Duration("torture.for", 0, "duration of the test of each part; by default until ten faults")
 	kill     = flag.Duration("torture.kill", 2*time.Second, "the pause between two faults in a run with -torture.for")
@@ -45,6 +45,7 @@ func TestTorture(t *testing.T) {
 		{"pipeline", true, func(r *run) part { return &pipelinePart{run: r} }},
 		{"failover", testsize.All(), func(r *run) part { return &failoverPart{logPart: &logPart{run: r}} }},
 		{"lossy-failover", false, lossyFailover},
+		{"cancelled-waits", false, cancelledWaits},
 		{"patroni", testsize.All(), func(r *run) part {
 			return &patroniPart{failoverPart: &failoverPart{logPart: &logPart{run: r}}}
 		}},

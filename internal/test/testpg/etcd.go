@@ -93,7 +93,7 @@ func (m *etcdMember) leads() bool {
 func (e *Etcd) ReplaceLeader(t testing.TB) {
 	t.Helper()
 	leader := e.AwaitLeader(t)
-	_ = leader.cmd.Process.Kill() // its cleanup fails if it has ended
+	_ = leader.cmd.Process.Kill() // fails if it has ended
 	_ = leader.cmd.Wait()
 	e.AwaitLeader(t)
 	e.start(t, leader)

@@ -66,7 +66,33 @@ func (a *Admin) Job(ctx context.Context, id int64) (JobStatus, error) {
 	if err != nil {
 		return JobStatus{}, err
 	}
-	return found[0], nil
+	found, err = a.explainWaits(ctx, found)
+	return found[0], err
+}
+
+// explainWaits names the event in the sentence about each of some jobs that wait for one, if the caller may see events of all
+// streams.
+func (a *Admin) explainWaits(ctx context.Context, jobs []JobStatus) ([]JobStatus, error) {
+	var waiting []int64
+	places := map[int64]int{}
+	for i, j := range jobs {
+		if j.State == "waiting for an event" {
+			waiting = append(waiting, j.ID)
+			places[j.ID] = i
+		}
+	}
+	if len(waiting) == 0 {
+		return jobs, nil
+	}
+	type wait struct {
+		Job int64  `db:"job"`
+		Why string `db:"why"`
+	}
+	waits, err := rows[wait](ctx, a.db, "list jobs", "select * from posthorn.explain_waits($1::text, $2::bigint[], $3::text[])", a.namespace, waiting, list(a.hidden))
+	for _, w := range waits {
+		jobs[places[w.Job]].Why = w.Why
+	}
+	return jobs, err
 }
 
 // JobFilter selects jobs. The zero value selects all jobs of the namespace. Its tags are
@@ -90,9 +116,13 @@ func (a *Admin) selection(f JobFilter) []any {
 
 // Jobs returns a page of jobs.
 func (a *Admin) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
-	return rows[JobStatus](ctx, a.db, "list jobs", `
+	jobs, err := rows[JobStatus](ctx, a.db, "list jobs", `
 		select * from posthorn.list_jobs($1::text, $2::text, $3::text[], $4::text::boolean, $6::int, $7::bigint, $8::boolean, state => $5::text)`,
 		append(a.selection(f), cmp.Or(f.Limit, 20), f.Offset, f.NewestFirst)...)
+	if err != nil {
+		return nil, err
+	}
+	return a.explainWaits(ctx, jobs)
 }
 
 // CountJobs returns the number of jobs that a filter selects, on all pages.
@@ -120,16 +150,18 @@ type JobEntry struct {
 // Took is how long the attempt took that has ended with the entry; 0 for other entries.
 func (e JobEntry) Took() time.Duration { return time.Duration(e.TookMS * float64(time.Millisecond)) }
 
-// JobOutlook says since when a job has its state, and how its failures count.
+// JobOutlook says where a job stands and since when, and how its failures count.
 type JobOutlook struct {
+	Standing  string    `json:"standing"` // where it stands, in a sentence
 	Since     time.Time `json:"since"`
-	Failures  string    `json:"failures"`  // how many there were and how many of them count for its retries, in words
-	Permanent bool      `json:"permanent"` // it failed with retries left, since its worker said that a retry cannot help
+	GoesOn    string    `json:"goes_on,omitempty"` // what the time is called at which it goes on, such as "sleeps until"; see [JobStatus].NextRetryAt
+	Failures  string    `json:"failures"`          // how many there were and how many of them count for its retries, in words
+	Permanent bool      `json:"permanent"`         // it failed with retries left, since its worker said that a retry cannot help
 }
 
 // JobOutlook returns the outlook of a job.
 func (a *Admin) JobOutlook(ctx context.Context, id int64) (JobOutlook, error) {
-	found, err := rows[JobOutlook](ctx, a.db, "show job", "select * from posthorn.job_outlook($1::bigint, $2::text)", id, a.namespace)
+	found, err := rows[JobOutlook](ctx, a.db, "show job", "select * from posthorn.describe_job($1::bigint, $2::text, $3::text[])", id, a.namespace, list(a.hidden))
 	return only(a, found, err, "job", strconv.FormatInt(id, 10), "Ids are what enqueue returned.")
 }
 

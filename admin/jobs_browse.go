@@ -42,6 +42,9 @@ func (a *Admin) SearchJobs(ctx context.Context, s JobSearch, before int64) (jobs
 		return nil, lookedTo, err
 	}
 	jobs, err = rows[JobStatus](ctx, a.db, "browse jobs", "select * from posthorn.get_jobs($1::text, $2::bigint[])", a.namespace, ids)
+	if err == nil {
+		jobs, err = a.explainWaits(ctx, jobs)
+	}
 	return jobs, lookedTo, err
 }
 

@@ -26,7 +26,7 @@ var ListJobs = Op[ListJobsInput, []admin.JobStatus]{
 		Topic: jobs, Verb: "list", Scope: Read, SQL: "list_jobs", Path: "/v1/jobs",
 		Does:    "List jobs",
 		More:    "Jobs that match every filter. Over HTTP the oldest are first; limit and offset select a page, and total is the number of jobs on all pages; with a state that says why a job waits, up to 10,000 jobs are looked at for it.",
-		Example: "posthorn jobs list --status failed --tag mail\nposthorn jobs list --state 'held back by a limit'\nposthorn jobs list --payload o-17\nposthorn jobs list --stalled --watch",
+		Example: "posthorn jobs list --status failed --tag mail\nposthorn jobs list --state 'held back by a limit'\nposthorn jobs list --payload o-17\nposthorn jobs list --stalled --watch\nposthorn jobs stuck",
 		ByHand:  map[Face]string{HTTP: jobRoute, Command: "--watch lists them again and again, and the newest are first", Page: "it goes back from the newest by number"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ListJobsInput) ([]admin.JobStatus, error) {
@@ -42,6 +42,49 @@ var GetJob = Op[ByID, admin.JobStatus]{
 		ByHand: map[Face]string{HTTP: jobRoute, Command: "it shows the log too", Page: "it shows the log too"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *ByID) (admin.JobStatus, error) { return a.Job(ctx, in.ID) },
+}
+
+// mostStuck is how many stuck jobs are listed.
+const mostStuck = 1000
+
+// ListStuckJobsInput says which stuck jobs are listed.
+type ListStuckJobsInput struct {
+	Namespace
+	Trouble string `query:"trouble" flag:"trouble" page:"trouble" enum:"silent worker,slow,lost,not taken,held back,blocks others" doc:"Only jobs with this trouble. Default: all"`
+}
+
+var ListStuckJobs = Op[ListStuckJobsInput, []admin.StuckJob]{
+	About: About{
+		Topic: Topic{"stuck jobs", "stuck job", "7"}, Verb: "list", Scope: Read, SQL: "list_stuck_jobs", Command: "jobs stuck", Page: "stuck",
+		Does: "List the jobs that are stuck, with why and since when",
+		More: "Those that have been stuck longest are first, up to a thousand. The trouble of a job is: silent worker, a worker has it and has sent no heartbeat " +
+			"for 30 seconds; slow, it has run for more than a minute and for more than ten times as long as 95 of 100 jobs with its tag take; " +
+			"lost, its worker fell silent and no other one has taken it; not taken, it has been due for 5 minutes and no worker takes jobs with its tag, " +
+			"or for an hour while workers run others of them; held back, a tag that is paused or at its limit has held it back for 5 minutes; blocks others, " +
+			"it failed or was cancelled, or waits for a job that was deleted, and other jobs wait behind it. Of the jobs that are not taken or held back " +
+			"for the same tag there is the one that was due first, and others counts the rest, up to 100; so it does for jobs behind one that blocks them.",
+		Example: "posthorn jobs stuck\nposthorn jobs stuck --trouble 'held back'",
+		ByHand:  map[Face]string{Page: "it shows a hundred"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ListStuckJobsInput) ([]admin.StuckJob, error) {
+		return a.StuckJobs(ctx, in.Trouble, mostStuck)
+	},
+}
+
+var GetJobTimeline = Op[ByID, admin.JobTimeline]{
+	About: About{
+		Topic: jobs, Verb: "timeline", Scope: Read, Method: "GET", Path: "/v1/jobs/{id}/timeline", Name: "get-job-timeline", Go: "JobTimeline", SQL: "timed_job_history",
+		Page: "job",
+		Does: "Show where a job spent its time",
+		More: "In parts, in the order in which they began: attempts with their workers, their steps, sleeps, waits for events and the time in the queue, each with " +
+			"its seconds and its share of the whole; spent sums them up in a sentence. Of a job with very many attempts, the newest ones. " +
+			"For a token that may not read some streams, events and keys are left out as in the steps of the job.",
+		ByHand:  map[Face]string{HTTP: jobRoute, Page: "the page of the job draws it"},
+		Without: map[Face]string{Command: "posthorn jobs show has it"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ByID) (admin.JobTimeline, error) {
+		return a.JobTimeline(ctx, in.ID)
+	},
 }
 
 var ListJobSteps = Op[ByID, []admin.JobStep]{

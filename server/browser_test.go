@@ -101,6 +101,7 @@ var walks = map[string]func(p *person){
 	"the choice of namespaces": walkNamespaces,
 	"where a job spent time":   walkTimeline,
 	"busy":                     walkBusy,
+	"on call":                  walkOnCall,
 }
 
 // browser is a Chromium. Its tabs serve one test after another, since a window takes two seconds

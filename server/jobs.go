@@ -103,6 +103,7 @@ func (s *Server) jobsToRead() {
 	registerJob(s, routeOf(op.ListJobs), s.listJobs, withEventID)
 	registerJob(s, routeOf(op.ListJobSteps), s.jobSteps, asItIs)
 	registerJob(s, routeOf(op.ListJobWaits), s.waitsOfJob, asItIs)
+	registerJob(s, routeOf(op.GetJobTimeline), s.jobTimeline, asItIs)
 }
 
 // splitTags reads tags as these routes write them: separated by commas.

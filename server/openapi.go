@@ -45,6 +45,7 @@ var documentTags = []*huma.Tag{
 	{Name: "dead letters", Description: "Events that failed for good."},
 	{Name: "webhooks", Description: "Endpoints that events are sent to."},
 	{Name: "jobs", Description: "Units of work, each for one worker."},
+	{Name: "stuck jobs", Description: "Jobs that do not go on by themselves, with why and since when."},
 	{Name: "job limits", Description: "Tags of jobs that are paused, or of which only some may run."},
 	{Name: "job tags", Description: "Tags of jobs, with those that wait and run now."},
 	{Name: "jobs, compatible", Description: "The operations of jobs under /events, as they were specified first: answers call the id of a job event_id, and a list events."},

@@ -59,6 +59,7 @@ func (s *Server) operations() {
 	serveCount(s, op.CancelJobs.Many())
 	serveCount(s, op.DeleteJobs.Many())
 
+	serveAll(s, op.ListStuckJobs)
 	serveAll(s, op.ListJobLimits)
 	serveAll(s, op.ListJobTags)
 	serveNone(s, op.SetJobLimit)

@@ -95,12 +95,15 @@ func TestOverviewLeadsToJobs(t *testing.T) {
 	began := time.Now().UTC().Truncate(time.Second)
 	s.at(t, began, `select posthorn.enqueue('default', 'nobody takes it', tags => '{rare}')`, `select posthorn.enqueue('default', 'silent', tags => '{mail}')`,
 		`select posthorn.claim_jobs('default', 'w', '{mail}', lease_for => '1 hour')`)
-	s.at(t, began.Add(10*time.Minute), `select posthorn.enqueue('default', 'well', tags => '{mail}')`, `select posthorn.claim_jobs('default', 'w2', '{mail}')`,
-		`select posthorn.enqueue('default', 'just now', tags => '{mail}')`)
+	s.at(t, began.Add(10*time.Minute), `select posthorn.enqueue('default', 'well', tags => '{mail}')`, `select posthorn.claim_jobs('default', 'w2', '{mail}', lease_for => '1 hour')`,
+		`select posthorn.enqueue('default', 'just now', tags => '{mail}')`,
+		`select posthorn.enqueue('default', 'lost', tags => '{report}')`, `select posthorn.claim_jobs('default', 'w3', '{report}', lease_for => '1 minute')`)
+	s.at(t, began.Add(14*time.Minute), "update posthorn.running_jobs set seen_at = posthorn.now() where worker = 'w2'", "select posthorn.expire_jobs()")
+	s.at(t, began.Add(15*time.Minute), "update posthorn.running_jobs set seen_at = posthorn.now() where worker = 'w2'")
 	b := s.visit(t)
 	overview := b.get("/").wantPage(t, 200)
 	for path, want := range map[string]string{
-		"/ui/default/jobs?state=ready&tag=rare": "1", "/ui/default/busy?trouble=stalled": "job 2",
+		"/ui/default/jobs?state=ready&tag=rare": "1", "/ui/default/busy?trouble=stalled": "job 2", "/ui/default/stuck?trouble=lost": "lost 5",
 	} {
 		if link := fmt.Sprintf(`href="%s">Show<`, html.EscapeString(path)); !strings.Contains(overview.body, link) {
 			t.Errorf("no warning has the link %s:\n%s", link, overview.body)

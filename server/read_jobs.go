@@ -116,6 +116,11 @@ func (s *Server) waitsOfJob(ctx context.Context, c caller, input *in.ByID) (*bod
 	return &bodyOf[jobWaitsView]{jobWaitsView{waits}}, err
 }
 
+func (s *Server) jobTimeline(ctx context.Context, c caller, input *in.ByID) (*bodyOf[admin.JobTimeline], error) {
+	timeline, err := op.GetJobTimeline.Call(ctx, s.admin(c), &op.ByID{ID: input.ID})
+	return &bodyOf[admin.JobTimeline]{timeline}, err
+}
+
 type listJobsInput struct {
 	in.Namespace
 	admin.JobFilter

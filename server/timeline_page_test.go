@@ -73,7 +73,8 @@ func TestJobPageShowsTimeline(t *testing.T) {
 		t.Errorf("the timeline is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	page.wantPage(t, 200, fmt.Sprintf(`<bdi>wait paid for payment.settled of o-17</bdi>, ended by <a href="/ui/default/event?id=%d">event %d</a>, 60 min`, event, event),
-		"<bdi>attempt 1 on w1: failed: connection refused</bdi>, 5 s")
+		"<bdi>attempt 1 on w1: failed: connection refused</bdi>, 5 s (0%)",
+		`<p id="spent">It <bdi>took 3h: 1h waiting for payment.settled of o-17, 1h asleep, 58m53s in the queue, 1m between attempts, 9s running</bdi>.</p>`)
 }
 
 // A job with which nothing has happened has a timeline, too; so have one that runs and one that sleeps.
@@ -88,7 +89,7 @@ func TestJobPageTimelineGoesOn(t *testing.T) {
 	for id, want := range map[int][]string{
 		1: {"moment: enqueued", "queue open: in the queue", "It is ready: has waited for a worker for 1m."},
 		2: {"moment: enqueued", "run open: attempt 1 on w: running", "It is running: w has"},
-		3: {"moment: enqueued", "run: attempt 1 on w: sleeps: night", "rest open: sleep night, 60.1 s so far, until " + began.Add(time.Hour).Format("2006-01-02 15:04:05 UTC"), "It is asleep: night, for 59m."},
+		3: {"moment: enqueued", "run: attempt 1 on w: sleeps: night", "rest open: sleep night, 60.1 s so far, until " + began.Add(time.Hour).Format("2006-01-02 15:04:05 UTC"), "It sleeps: night, for 59m."},
 	} {
 		page := b.get(fmt.Sprintf("/ui/default/job?id=%d", id)).wantPage(t, 200, want[len(want)-1])
 		if got := page.bars(); !slices.Equal(got, want[:len(want)-1]) {

@@ -43,7 +43,7 @@ func walkJobs(p *person) {
 func walkFindJob(p *person) {
 	p.exec(p.T, `select posthorn.enqueue('default', 'order', '{"Order": "o-17"}'), posthorn.enqueue('default', 'another', '{"Order": "o-18"}')`)
 	p.visit("/")
-	p.fill("Find an event, a job or a group", "O-17")
+	p.fill("Find an event, a job, a tag, a worker or a group", "O-17")
 	p.press(kb.Enter)
 	p.sees("1 order: ready", "Search all jobs by")
 	p.click("payload")
@@ -255,7 +255,7 @@ func walkTimeline(p *person) {
 func walkJobTags(p *person) {
 	p.exec(p.T, "select posthorn.enqueue('default', 'call', tags => '{sms}') from generate_series(1, 3)")
 	p.visit("/ui/default/jobs")
-	p.click("Paused and limited tags")
+	p.click("Tags of jobs")
 	p.sees("No tag is paused or limited.")
 	p.fill("Tag", "sms")
 	p.fill("Most at once", "2")
@@ -274,4 +274,27 @@ func walkJobTags(p *person) {
 	p.click("Save")
 	p.sees("Tag sms: 3 at once.")
 	p.finds("select max_running = 3 from posthorn.job_limits")
+}
+
+// A person on call sees which jobs are stuck and why, finds the tag of a tenant and a worker by a part of their names, and sees what
+// the worker runs.
+func walkOnCall(p *person) {
+	p.exec(p.T, "select posthorn.set_job_limit('default', 'tenant:*', max_running => 1)")
+	p.exec(p.T, "select posthorn.enqueue('default', 'import ' || i, tags => '{tenant:7}', run_at => posthorn.now() - interval '1 hour') from generate_series(1, 3) i")
+	p.exec(p.T, "select posthorn.claim_jobs('default', 'importer-1', '{tenant:7}', lease_for => '1 hour')")
+	p.visit("/")
+	p.click("Stuck jobs")
+	p.seesIn("2 import 2", "held back: tenant:7 runs 1 of 1", "1h ago")
+	p.click("slow")
+	p.sees("No job is stuck: no job has the trouble slow.")
+	p.fill("Find an event, a job, a tag, a worker or a group", "tenant 7")
+	p.press(kb.Enter)
+	p.sees("tag tenant:7")
+	p.click("tenant:7")
+	p.sees("held back: tenant:7 runs 1 of 1", "3 import 3")
+	p.fill("Find an event, a job, a tag, a worker or a group", "IMPORTER")
+	p.press(kb.Enter)
+	p.sees("worker importer-1: 1 job")
+	p.click("importer-1: 1 job")
+	p.sees("Only the work of importer-1", "job 1 import 1")
 }

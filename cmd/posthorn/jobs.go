@@ -20,6 +20,7 @@ func newJobs(a *app) *cobra.Command {
 history.`,
 	},
 		newJobsList(a),
+		newJobsStuck(a),
 		jobsShow.build(a),
 		newJobsEnqueue(a),
 		newJobsAction(a, op.RetryJobs),

@@ -19,11 +19,12 @@ type jobDetails struct {
 	Waits []admin.JobWait  `json:"waits,omitempty"`
 	Log   []admin.JobEntry `json:"log"`
 
-	Outlook admin.JobOutlook `json:"outlook"`
+	Outlook  admin.JobOutlook  `json:"outlook"`
+	Timeline admin.JobTimeline `json:"timeline"`
 }
 
 var jobsShow = showCommand[jobDetails]{
-	about: aboutOf(op.GetJob, "The steps that are saved, the jobs that it waits for or that wait for it, and its log are below."),
+	about: aboutOf(op.GetJob, "Below are its timeline, with the time that each part took and its share of the whole, its payload, the steps that are saved, the jobs that it waits for or that wait for it, and its log."),
 	load: func(ctx context.Context, adm *admin.Admin, name string) (d jobDetails, err error) {
 		id, err := jobID(name)
 		if err != nil {
@@ -39,6 +40,9 @@ var jobsShow = showCommand[jobDetails]{
 			return d, err
 		}
 		if d.Outlook, err = adm.JobOutlook(ctx, id); err != nil {
+			return d, err
+		}
+		if d.Timeline, err = adm.JobTimeline(ctx, id); err != nil {
 			return d, err
 		}
 		d.Log, err = adm.JobLog(ctx, id)
@@ -57,11 +61,7 @@ func jobFields(field fields, d jobDetails) {
 	field("state", d.State)
 	field("why", d.Why)
 	field("since", d.Outlook.Since)
-	for _, s := range d.Steps {
-		if s.Waits() && d.State == "waiting for an event" {
-			field("waits for", s.Awaited())
-		}
-	}
+	field("time", d.Timeline.Spent)
 	for _, w := range d.Waits {
 		field("blocked", w.Why()) // empty ones are left out
 	}
@@ -72,7 +72,9 @@ func jobFields(field fields, d jobDetails) {
 		field("not retried", "its worker said that a retry cannot help")
 	}
 	field("max retries", d.MaxRetries)
-	field(next(d.State), d.NextRetryAt)
+	if d.Outlook.GoesOn != "" {
+		field(d.Outlook.GoesOn, d.NextRetryAt)
+	}
 	field("priority", d.Priority)
 	field("run at", d.RunAt)
 	field("unique key", d.UniqueKey)
@@ -87,20 +89,10 @@ func jobFields(field fields, d jobDetails) {
 	field("finished", d.FinishedAt)
 }
 
-// next is the name of the time at which a job goes on.
-func next(state string) string {
-	switch state {
-	case "waiting for an event":
-		return "waits until"
-	case "asleep":
-		return "sleeps until"
-	case "retry":
-		return "next retry"
-	}
-	return "due"
-}
-
 func printJobDocuments(w io.Writer, d jobDetails) error {
+	if err := printTimeline(w, d.Timeline); err != nil {
+		return err
+	}
 	var parts strings.Builder
 	for _, part := range []struct {
 		name     string
@@ -131,6 +123,34 @@ func printJobDocuments(w io.Writer, d jobDetails) error {
 	}
 	return jobLogColumns.print(w, d.Log)
 }
+
+// printTimeline prints how the time of a job was spent, and a line for each part.
+func printTimeline(w io.Writer, t admin.JobTimeline) error {
+	earlier := ""
+	if t.More {
+		earlier = "; earlier attempts are left out"
+	}
+	if _, err := fmt.Fprintf(w, "\ntimeline: %s%s\n", t.Spent, earlier); err != nil {
+		return err
+	}
+	return timelineColumns.print(w, t.Parts)
+}
+
+var timelineColumns = columns[admin.JobPart]{"start|took|share|part", func(p admin.JobPart) []any {
+	took, share := p.Took(), fmt.Sprintf("%.0f%%", 100*p.Share)
+	text := p.Text()
+	switch {
+	case p.Kind == admin.PartMoment:
+		took, share = "", ""
+	case p.Kind == admin.PartStep:
+		text = "  " + text // of the attempt above
+	case p.Open && p.To.After(p.From.Add(time.Duration(p.Seconds*float64(time.Second))+time.Second)):
+		text += ", until " + p.To.UTC().Format(time.RFC3339)
+	case p.Open:
+		text += ", goes on"
+	}
+	return []any{p.From, took, share, text}
+}}
 
 // mostWaits bounds the jobs that are shown on each side of a job.
 const mostWaits = 100

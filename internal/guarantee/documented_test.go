@@ -21,7 +21,7 @@ var documented = map[string]struct{ roles, before string }{
 	"coming-from.md":      {roles: "oo o oo o", before: otherSystems},                                        // they delete from tables of others
 	"first-steps.md":      {roles: "pp ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // the page publishes over HTTP
 	"groups.md":           {roles: "c c a c"},
-	"jobs.md":             {roles: "p ccc cc aa a a"},
+	"jobs.md":             {roles: "p ccc cc aa a a a"},
 	"read.md":             {roles: "c"},
 	"nodes.md":            {roles: "ccc c c c"},
 	"observe.md":          {roles: "c pc"},

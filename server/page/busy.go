@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"slices"
 
 	"github.com/posthorn/posthorn/admin"
 )
@@ -13,15 +14,23 @@ func (p *Pages) busy() {
 // mostBusy bounds the jobs and leases that are shown.
 const mostBusy = 100
 
+// mostBusySearched bounds the jobs and leases among which those of a worker are looked for.
+const mostBusySearched = 10_000
+
 // busyPage has the jobs and leases that workers have.
 type busyPage struct {
 	Trouble string // stalled, slow, or empty for all
+	Worker  string // whose work it is; empty for all
 	Work    []admin.BusyWorker
 	More    bool // jobs or leases that were taken later
 }
 
 func showBusy(ctx context.Context, r *Request) (*View, error) {
-	trouble := r.Value("trouble")
-	work, err := r.Admin.BusyWorkersInTrouble(ctx, trouble, mostBusy+1)
-	return &View{Title: "Busy", Data: busyPage{trouble, work[:min(len(work), mostBusy)], len(work) > mostBusy}}, err
+	trouble, worker, most := r.Value("trouble"), r.Value("worker"), mostBusy+1
+	if worker != "" {
+		most = mostBusySearched
+	}
+	work, err := r.Admin.BusyWorkersInTrouble(ctx, trouble, most)
+	work = slices.DeleteFunc(work, func(w admin.BusyWorker) bool { return worker != "" && w.Worker != worker })
+	return &View{Title: "Busy", Data: busyPage{trouble, worker, work[:min(len(work), mostBusy)], len(work) > mostBusy}}, err
 }

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,30 +22,53 @@ const mostHits = 20
 // someJobs bounds the jobs with a text that are found.
 const someJobs = 5
 
-// findJobsBy looks for a tag with jobs that wait or run, and for a text in the payloads of the newest jobs.
+// findJobsBy looks for tags of jobs, and for a text in the payloads of the newest jobs.
 func findJobsBy(ctx context.Context, r *Request, q string) ([]hit, error) {
 	var hits []hit
-	tags, err := r.Admin.JobTags(ctx, []string{q}, 1)
+	tags, err := r.Admin.FindJobTags(ctx, q, mostHits)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range tags {
-		if t.Waiting+t.Running > 0 {
-			hits = append(hits, hit{"tag", t.Tag, r.Link("jobs", "tag", t.Tag)})
-		}
-	}
-	if strings.ContainsAny(q[:1], "{[") && !json.Valid([]byte(q)) { // it would be refused as a payload
-		return hits, nil
+		hits = append(hits, hit{"tag", t, r.Link("jobs", "tag", t)})
 	}
 	jobs, _, err := r.Admin.SearchJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: someJobs}, Payload: q}, 0)
+	if _, err = r.inForm(ctx, err); err != nil { // a text that can be no payload finds none
+		return nil, err
+	}
 	for _, j := range jobs {
 		hits = append(hits, hit{"job with it in its payload", fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), r.Link("job", "id", j.ID)})
+	}
+	return hits, nil
+}
+
+// findWorkers looks for workers by their id or name.
+func findWorkers(ctx context.Context, r *Request, q string) ([]hit, error) {
+	workers, err := r.Admin.FindWorkers(ctx, q, mostHits)
+	var hits []hit
+	for _, w := range workers {
+		name := w.ID
+		if w.DisplayName != "" && w.DisplayName != w.ID {
+			name += " " + w.DisplayName
+		}
+		if w.Jobs+w.Leases == 0 {
+			hits = append(hits, hit{"node", name + ": idle", r.Link("nodes")})
+			continue
+		}
+		var has []string
+		if w.Jobs > 0 {
+			has = append(has, things(w.Jobs, "job"))
+		}
+		if w.Leases > 0 {
+			has = append(has, things(w.Leases, "lease"))
+		}
+		hits = append(hits, hit{"worker", name + ": " + strings.Join(has, ", "), r.Link("busy", "worker", w.ID)})
 	}
 	return hits, err
 }
 
 // findAnything looks for a number among events, jobs and dead letters, and for a text
-// in the names of groups, in tags and payloads of jobs.
+// in the names of groups and workers, in tags and payloads of jobs.
 func findAnything(ctx context.Context, r *Request) (*View, error) {
 	q := strings.TrimSpace(r.Value("q"))
 	var hits []hit
@@ -65,11 +87,13 @@ func findAnything(ctx context.Context, r *Request) (*View, error) {
 		for _, name := range groups {
 			hits = append(hits, hit{"group", name, r.Link("group", "name", name)})
 		}
-		found, err := findJobsBy(ctx, r, q)
-		if err != nil {
-			return nil, err
+		for _, find := range []func(context.Context, *Request, string) ([]hit, error){findWorkers, findJobsBy} {
+			found, err := find(ctx, r, q)
+			if err != nil {
+				return nil, err
+			}
+			hits = append(hits, found...)
 		}
-		hits = append(hits, found...)
 	}
 	return &View{Title: "Find", Data: struct {
 		Q    string

@@ -25,7 +25,6 @@ func (p *Pages) job() {
 // jobPage is a job as its template shows it.
 type jobPage struct {
 	Job      admin.JobStatus
-	Standing string
 	Steps    []admin.JobStep
 	Order    order
 	Log      []admin.JobEntry
@@ -43,22 +42,21 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, waits, now := jobPage{}, []admin.JobWait{}, time.Time{}
+	page, waits, life := jobPage{}, []admin.JobWait{}, admin.JobTimeline{}
 	for _, look := range []func() error{
 		func() error { page.Job, err = r.Admin.Job(ctx, id); return err },
 		func() error { page.Steps, err = r.Admin.JobSteps(ctx, id); return err },
 		func() error { waits, err = r.Admin.JobWaits(ctx, id, mostWaits); return err },
 		func() error { page.Log, page.MoreLog, err = r.Admin.RecentJobLog(ctx, id, mostEntries); return err },
 		func() error { page.Outlook, err = r.Admin.JobOutlook(ctx, id); return err },
-		func() error { now, err = r.Admin.Now(ctx); return err },
+		func() error { life, err = r.Admin.JobTimeline(ctx, id); return err },
 	} {
 		if err := look(); err != nil {
 			return nil, err
 		}
 	}
-	page.Standing = standing(page.Job, page.Steps, now)
 	page.Order = orderOf(page.Job, waits)
-	page.Timeline = timelineOf(page.Job, page.Steps, history{page.Log, page.MoreLog}, now)
+	page.Timeline = timelineOf(life)
 	return &View{Title: fmt.Sprintf("Job %d", id), Data: page}, nil
 }
 

@@ -17,6 +17,7 @@ const mostCounted = 10_000
 func (p *Pages) jobs() {
 	p.screen(Screen{Path: "jobs", Live: true, Show: p.listJobs})
 	p.job()
+	p.stuck()
 	p.jobLimits()
 	p.jobRates()
 	p.steerJobs(op.RetryJobs.Many(), op.RetryJobs.More)
@@ -117,10 +118,10 @@ func matchChosen(filter url.Values) (matched, error) {
 // jobStates are the choices of the filter.
 var jobStates = []string{admin.JobPending, admin.JobProcessing, admin.JobFailed, admin.JobCancelled, admin.JobCompleted}
 
-// stateChoices returns the states of jobs, as the filter of the list has them.
-func stateChoices() []string {
-	for _, f := range op.Fields(&admin.JobFilter{}) {
-		if f.Name == "state" {
+// choicesOf returns the values that a field of an input may have.
+func choicesOf(in any, field string) []string {
+	for _, f := range op.Fields(in) {
+		if f.Name == field {
 			return f.Enum
 		}
 	}
@@ -172,7 +173,7 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 		Status string // of all jobs of the filter, on which actions on all depend
 		Filter []any  // as names and values in turn
 		Tags   []admin.JobTag
-	}{jobs, counts, jobStates, stateChoices(), mostCounted, more, on, steeredStatus(r.values), all, tags}}, nil
+	}{jobs, counts, jobStates, choicesOf(&admin.JobFilter{}, "state"), mostCounted, more, on, steeredStatus(r.values), all, tags}}, nil
 }
 
 // jobSearch reads the parameters of a search.

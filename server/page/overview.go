@@ -173,6 +173,9 @@ func quietLines(s admin.Summary, jobs []admin.JobCount) []line {
 		states = append(states, labelled{"oldest", s.JobsReadySince})
 	}
 	add(true, "Jobs", "jobs", states...)
+	hasJobs := slices.ContainsFunc(jobs, func(c admin.JobCount) bool { return c.Jobs > 0 })
+	add(hasJobs, "Stuck jobs", "stuck", "which jobs do not go on, why and since when")
+	add(hasJobs, "Tags of jobs", "job-limits", "whether the jobs of a tag are starved, paused or limited")
 	schedules := []any{count(s.Schedules)}
 	if s.NextSchedule != "" {
 		schedules = append(schedules, labelled{"next", quoted(s.NextSchedule)}, s.NextScheduleAt)

@@ -69,17 +69,12 @@ func (t timeline) drawAxis(b *strings.Builder) {
 }
 
 func (t timeline) drawBar(b *strings.Builder, y float64, bar bar) {
-	class := bar.Kind
-	if bar.Open {
-		class += " open"
-	}
-	kind, _, _ := strings.Cut(bar.Kind, " ")
-	height := heights[kind]
+	height := heights[classes[bar.Kind]]
 	x := min(max(t.x(bar.From), barLeft), barRight-leastBar)
 	width := min(max(t.x(bar.To)-x, leastBar), barRight-x)
 	middle := y + timelineLine/2
 	fmt.Fprintf(b, `<g class="%s"><title>%s</title><rect class="line" x="0" y="%s" width="%.0f" height="%s"/><text class="name" x="6" y="%s">%s</text>`,
-		class, template.HTMLEscapeString(inTitle(bar.Text(), someText)), place(y), timelineWidth, place(timelineLine), place(middle+4), template.HTMLEscapeString(beside(bar.Name, nameLength)))
+		bar.Class(), template.HTMLEscapeString(inTitle(bar.Text(), someText)), place(y), timelineWidth, place(timelineLine), place(middle+4), template.HTMLEscapeString(beside(bar.Name, nameLength)))
 	fmt.Fprintf(b, `<rect class="bar" x="%s" y="%s" width="%s" height="%s"/>`, place(x), place(middle-height/2), place(width), place(height))
 	if took := cmp.Or(bar.Took(), bar.SoFar); took != "" {
 		fmt.Fprintf(b, `<text x="%s" y="%s" text-anchor="end">%s</text>`, place(timelineWidth-6), place(middle+4), template.HTMLEscapeString(took))

@@ -126,10 +126,10 @@ func jobTrouble(r *Request, f admin.Finding) string {
 	case "jobs behind jobs that failed": // its page has those behind it; of one that was deleted, the page of a job behind it
 		return r.Link("job", "id", f.Subject)
 	case "workers that fell silent":
-		return r.Link("jobs", "state", "ready")
+		return r.Link("stuck", "trouble", "lost")
 	}
-	if f.Subject == "" {
-		return r.Link("jobs", "state", "ready")
+	if f.Subject == "" { // jobs without tags
+		return r.Link("stuck", "trouble", "not taken")
 	}
 	return r.Link("jobs", "state", "ready", "tag", f.Subject)
 }

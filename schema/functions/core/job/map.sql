@@ -31,7 +31,8 @@
 --   await_event ──► job_awaits and waiting_jobs ──(wake_jobs)──► ready_jobs
 --   a worker that is silent ──► expire_jobs ──► back to ready_jobs
 --   reset_job brings a job back that has ended
---   job_outlook, timed_job_history say more about one job, for people
+--   describe_job, timed_job_history say more about one job, for people
+--   explain_waits names the events that jobs wait for
 --   explain_job says why a job does not run, for the view jobs
 --
 -- For core

@@ -50,8 +50,8 @@ comment on function posthorn.first_ready_jobs(text) is
 
 -- Jobs that have been due for 5 minutes and that a worker could take: no tag of theirs is paused or at its limit. Of each
 -- namespace the hundred tags and priorities are looked at that are due longest, and of each the first hundred jobs.
-create or replace function posthorn.untaken_jobs(of_namespace text default null)
-returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz) language sql stable
+create or replace function posthorn.first_untaken_jobs(of_namespace text default null)
+returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz, job bigint) language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off
 as $$
@@ -64,9 +64,9 @@ as $$
       from posthorn.first_ready_jobs(of_namespace) x where x.due_at < posthorn.now() - interval '5 minutes') f
     where f.nth <= 100
   )
-  select late.namespace_id, late.tag, sum(r.jobs)::bigint, min(r.due_at)
+  select late.namespace_id, late.tag, sum(r.jobs)::bigint, min(r.due_at), (array_agg(r.job order by r.due_at, r.job))[1]
   from late cross join lateral (
-    select count(*) as jobs, min(x.due_at) as due_at
+    select count(*) as jobs, min(x.due_at) as due_at, (array_agg(x.job order by x.due_at, x.job))[1] as job
     from (
       select posthorn.due_since(y) as due_at, y.job, y.month, y.plain from posthorn.ready_jobs y
       where y.namespace_id = late.namespace_id and y.tag = late.tag and y.rank = late.rank
@@ -81,8 +81,17 @@ as $$
   where r.jobs > 0
   group by late.namespace_id, late.tag
 $$;
+comment on function posthorn.first_untaken_jobs(text) is
+  'admin: Jobs by tag that have been due for 5 minutes, and that no limit holds back: their number, and the one that has been due longest.';
+
+create or replace function posthorn.untaken_jobs(of_namespace text default null)
+returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz) language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select u.namespace_id, u.tag, u.jobs, u.due_at from posthorn.first_untaken_jobs(of_namespace) u
+$$;
 comment on function posthorn.untaken_jobs(text) is
-  'admin: Jobs by tag that have been due for 5 minutes, and that no limit holds back.';
+  'admin: The columns of first_untaken_jobs that earlier versions know.';
 
 -- The tags of the jobs that workers run, with '' for a job without tags. A worker without a sign for 30 seconds runs none.
 create or replace function posthorn.worked_tags(of_namespace text default null)
@@ -102,6 +111,19 @@ as $$
 $$;
 comment on function posthorn.worked_tags(text) is
   'admin: The tags of which workers run jobs now; of 10,000 running jobs.';
+
+create or replace function posthorn.neglected_tags(of_namespace text default null)
+returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz, job bigint, is_worked boolean) language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select u.*
+  from (
+    select x.*, (x.namespace_id, x.tag) in (select w.namespace_id, w.tag from posthorn.worked_tags(of_namespace) w) as is_worked
+    from posthorn.first_untaken_jobs(of_namespace) x) u
+  where not u.is_worked or u.due_at <= posthorn.now() - interval '1 hour'
+$$;
+comment on function posthorn.neglected_tags(text) is
+  'admin: The tags whose jobs no worker takes: for 5 minutes, or for an hour if workers run others of them.';
 
 -- All jobs of a tag without room are held back, so they are only counted. Of the other tags, those with the longest due job
 -- come first, and each job with several tags is looked at.
@@ -185,11 +207,11 @@ $$;
 comment on function posthorn.examine_failed_jobs(text) is
   'admin: Jobs that failed for good in the last day, by namespace.';
 
--- Jobs that wait for ever unless somebody acts: behind a job that has FAILED or is CANCELLED, or does not exist any more.
+-- Jobs that have FAILED, are CANCELLED or do not exist any more, while others wait for them: for ever unless somebody acts.
 -- The 10,000 oldest jobs are looked at that others wait for: the index finds the next one by one step. Where there are
 -- more, so are the 10,000 newest of each namespace that have FAILED, and as many that are CANCELLED.
-create or replace function posthorn.stuck_jobs(of_namespace text default null)
-returns table (namespace_id int, jobs bigint, before bigint, status text, job bigint) language sql stable
+create or replace function posthorn.blocking_jobs(of_namespace text default null)
+returns table (namespace_id int, before bigint, status text, since timestamptz, job bigint) language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
@@ -211,16 +233,30 @@ as $$
       order by y.namespace_id desc, y.status desc, y.job desc limit 10000) f
     cross join lateral (select x.job from posthorn.awaited_jobs x where x.before = f.job order by x.before, x.job limit 1) a
     where of_namespace is null or n.namespace = of_namespace
-  ), ended as materialized (
-    select w.before, w.job, b.namespace_id, coalesce(f.status, 'DELETED') as status
-    from (select x.* from oldest x union select x.* from newest x) w
-    cross join lateral (select x.namespace_id from posthorn.blocked_jobs x where x.job = w.job limit 1) b
-    left join lateral (select x.status from posthorn.finished_jobs x where x.job = w.before and x.month = w.before_month limit 1) f on true
-    left join lateral (
-      select x.id from posthorn.enqueued_jobs x
-      where x.namespace_id = b.namespace_id and x.id = w.before and x.month = w.before_month limit 1) o on true
-    where (f.status in ('FAILED', 'CANCELLED') or o.id is null)
-      and (of_namespace is null or b.namespace_id = (select n.id from posthorn.namespaces n where n.namespace = of_namespace))
+  )
+  select b.namespace_id, w.before, coalesce(f.status, 'DELETED'), coalesce(f.finished_at, j.created_at), w.job
+  from (select x.* from oldest x union select x.* from newest x) w
+  cross join lateral (select x.namespace_id, x.month from posthorn.blocked_jobs x where x.job = w.job limit 1) b
+  cross join lateral (
+    select x.created_at from posthorn.enqueued_jobs x where x.namespace_id = b.namespace_id and x.id = w.job and x.month = b.month limit 1) j
+  left join lateral (
+    select x.status, x.finished_at from posthorn.finished_jobs x where x.job = w.before and x.month = w.before_month limit 1) f on true
+  left join lateral (
+    select x.id from posthorn.enqueued_jobs x
+    where x.namespace_id = b.namespace_id and x.id = w.before and x.month = w.before_month limit 1) o on true
+  where (f.status in ('FAILED', 'CANCELLED') or o.id is null)
+    and (of_namespace is null or b.namespace_id = (select n.id from posthorn.namespaces n where n.namespace = of_namespace))
+$$;
+comment on function posthorn.blocking_jobs(text) is
+  'admin: The jobs that have FAILED, are CANCELLED or were deleted while others wait for them: since when, and the first of those that wait. Of a job that was deleted: since that one was enqueued.';
+
+create or replace function posthorn.stuck_jobs(of_namespace text default null)
+returns table (namespace_id int, jobs bigint, before bigint, status text, job bigint) language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+  with recursive ended as materialized (
+    select b.* from posthorn.blocking_jobs(of_namespace) b
   ), behind as (
     select e.namespace_id, a.job
     from ended e cross join lateral (select x.job from posthorn.awaited_jobs x where x.before = e.before offset 0) a
@@ -287,16 +323,14 @@ as $$
   (select 'warn', u.namespace, nullif(u.tag, ''), format('%s %s in namespace %s %s for %s%s',
       posthorn.counted(u.jobs, 'job', 100), case when u.tag = '' then 'without tags' else 'tagged ' || u.tag end, u.namespace,
       case when u.jobs = 1 then 'has waited for a worker' else 'have waited for a worker, the oldest' end,
-      posthorn.in_words(u.age), case when u.is_worked then '; the workers run others of them' else ', and none runs any of them' end),
+      posthorn.in_words(posthorn.now() - u.due_at), case when u.is_worked then '; the workers run others of them' else ', and none runs any of them' end),
     case when u.is_worked then format('start more workers, or let them run more jobs at once; look: posthorn --namespace %s nodes busy', u.namespace)
       else 'start workers for them' end,
     case when u.is_worked then 'tags whose workers are behind' else 'tags with jobs that no worker takes' end, false, u.jobs
   from (
-    select n.namespace, x.tag, x.jobs, posthorn.now() - x.due_at as age,
-      (x.namespace_id, x.tag) in (select w.namespace_id, w.tag from posthorn.worked_tags(of_namespace) w) as is_worked
-    from posthorn.untaken_jobs(of_namespace) x join posthorn.namespaces n on n.id = x.namespace_id) u
-  where not u.is_worked or u.age >= interval '1 hour'
-  order by u.is_worked, u.age desc, u.namespace, u.tag)
+    select n.namespace, x.tag, x.jobs, x.due_at, x.is_worked
+    from posthorn.neglected_tags(of_namespace) x join posthorn.namespaces n on n.id = x.namespace_id) u
+  order by u.is_worked, u.due_at, u.namespace, u.tag)
   union all
   select 'warn', n.namespace, null, format('%s in namespace %s %s', posthorn.counted(count(*), 'job'), n.namespace,
       case when count(*) = 1 then 'is stalled: its worker has sent no heartbeat for ' else 'are stalled: their workers have sent no heartbeat for up to ' end

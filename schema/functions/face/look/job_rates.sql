@@ -33,7 +33,7 @@ begin
     ), times as (
       select x.i, array_agg(array[x.bucket, x.jobs]) filter (where not x.ran) as waited, array_agg(array[x.bucket, x.jobs]) filter (where x.ran) as ran
       from (
-        select s.i, k.ran, b.bucket::float8 as bucket, case when b.bucket < 0 then max(b.jobs)::float8 else sum(b.jobs * s.part) end as jobs
+        select s.i, k.ran, b.bucket::float8 as bucket, posthorn.added(b.bucket, max(b.jobs), sum(b.jobs * s.part)) as jobs
         from s cross join lateral (values (false, s.waited), (true, s.ran)) k (ran, counts) cross join lateral posthorn.time_buckets(k.counts) b
         group by s.i, k.ran, b.bucket) x
       group by x.i
@@ -77,7 +77,7 @@ begin
     ), times as (
       select x.tag, array_agg(array[x.bucket, x.jobs]) filter (where not x.ran) as waited, array_agg(array[x.bucket, x.jobs]) filter (where x.ran) as ran
       from (
-        select s.tag, k.ran, b.bucket::float8 as bucket, case when b.bucket < 0 then max(b.jobs)::float8 else sum(b.jobs * s.part) end as jobs
+        select s.tag, k.ran, b.bucket::float8 as bucket, posthorn.added(b.bucket, max(b.jobs), sum(b.jobs * s.part)) as jobs
         from s cross join lateral (values (false, s.waited), (true, s.ran)) k (ran, counts) cross join lateral posthorn.time_buckets(k.counts) b
         where s.tag in (select y.tag from busiest y)
         group by s.tag, k.ran, b.bucket) x

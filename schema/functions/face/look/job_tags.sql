@@ -1,4 +1,4 @@
--- Whether a tag is starved: what of it waits and since when, what runs, and what holds it back.
+-- Whether a tag is starved: how many of its jobs wait and since when, how many run, and the limit or pause that holds them back.
 
 -- The tags of the running jobs of a namespace, with their number; of 10,000 running jobs.
 create or replace function posthorn.running_by_tag(ns int)
@@ -111,4 +111,4 @@ begin
     order by d.jobs desc, f.since, f.running desc, f.tag;
 end $$;
 comment on function posthorn.job_tags_now(text, text[], int) is
-  'admin: Some tags of jobs, or those that have the most jobs which are due, of the thousand that have been due longest: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and what holds back those that wait. A job with several tags counts for each of them.';
+  'admin: Some tags of jobs, or those that have the most jobs which are due, of the thousand that have been due longest: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and why those wait that do. A job with several tags counts for each of them.';

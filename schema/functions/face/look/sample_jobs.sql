@@ -132,12 +132,17 @@ returns table (bucket int, jobs bigint) language sql immutable as $$
   where array_ndims(counts) = 1 and u.jobs > 0 having count(*) > 0
 $$;
 
+-- The pair of a bucket in the sum of several samples: its jobs add up, and of the longest times the longest counts.
+create or replace function posthorn.added(bucket float8, longest float8, jobs float8)
+returns float8 language sql immutable parallel safe
+return case when bucket < 0 then longest else jobs end;
+
 -- The sum of the times of some samples.
 create or replace function posthorn.sum_times(samples posthorn.job_samples[], ran boolean)
 returns bigint[] language sql immutable as $$
   select coalesce(array_agg(array[c.bucket, c.jobs] order by c.bucket), '{}')
   from (
-    select b.bucket, case when b.bucket < 0 then max(b.jobs) else sum(b.jobs)::bigint end as jobs
+    select b.bucket, posthorn.added(b.bucket, max(b.jobs), sum(b.jobs))::bigint as jobs
     from unnest(samples) x cross join lateral posthorn.time_buckets(case when sum_times.ran then x.ran else x.waited end) b
     group by b.bucket) c
 $$;

@@ -12,7 +12,7 @@ as $$
   cross join lateral (
     select array_agg(array[b.bucket::float8, b.jobs::float8]) as counts, sum(b.jobs) filter (where b.bucket >= 0) as jobs
     from (
-      select y.bucket, case when y.bucket < 0 then max(y.jobs) else sum(y.jobs) end as jobs
+      select y.bucket, posthorn.added(y.bucket, max(y.jobs), sum(y.jobs)) as jobs
       from (
         select s.ran from posthorn.job_samples s
         where s.namespace_id = ns and s.at > posthorn.now() - interval '2 days' and s.tag = t.tag

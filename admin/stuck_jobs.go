@@ -1,0 +1,28 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// StuckJob is a job that does not go on by itself, or a job that stands for many that are stuck for the same reason.
+type StuckJob struct {
+	Trouble string    `json:"trouble"` // silent worker, slow, lost, not taken, held back or blocks others
+	ID      int64     `json:"id"`
+	Title   string    `json:"title"`
+	Tags    []string  `json:"tags"`
+	State   string    `json:"state"` // see [JobStatus]
+	Why     string    `json:"why"`   // a sentence
+	Since   time.Time `json:"since"`
+	Seconds float64   `json:"seconds"` // that have passed since then
+	Worker  string    `json:"worker_id,omitempty"`
+	Others  int64     `json:"others,omitempty"` // of the same tag that are stuck too, or that wait behind the job: up to 100
+}
+
+// StuckJobs returns the jobs that are stuck, those first that have been so longest: up to most of them. A trouble selects those
+// that have it, and "" all.
+func (a *Admin) StuckJobs(ctx context.Context, trouble string, most int) ([]StuckJob, error) {
+	return rows[StuckJob](ctx, a.db, "list stuck jobs", "select * from posthorn.list_stuck_jobs($1::text, $2::text, $3::int)", a.namespace, pg.Optional(trouble), most)
+}

@@ -1,0 +1,182 @@
+package admin_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/test/testworld"
+)
+
+// stuckIn returns the stuck jobs with a trouble, or all for "", in words.
+func stuckIn(t *testing.T, w *testworld.World, trouble string) (all []string) {
+	t.Helper()
+	jobs, err := w.Admin().StuckJobs(t.Context(), trouble, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		all = append(all, fmt.Sprintf("%s: %s for %v, %d others: %s", j.Title, j.Trouble, time.Duration(j.Seconds)*time.Second, j.Others, j.Why))
+	}
+	return all
+}
+
+// Each job that does not go on by itself is listed with its reason and since when, the longest first; many of one reason have one
+// row, which counts the others. Jobs that wait for their time, for an event or for a moment are not stuck.
+func TestStuckJobs(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	move := w.StopClock()
+	w.Exec(`select posthorn.enqueue('default', 'silent', tags => '{silent}'), posthorn.enqueue('default', 'lost', tags => '{lost}'),
+		posthorn.enqueue('default', 'failed', tags => '{failed}'), posthorn.enqueue('default', 'later', tags => '{later}', run_at => posthorn.now() + interval '1 day'),
+		posthorn.enqueue('default', 'sleeps', tags => '{sleeps}')`)
+	w.Exec("select posthorn.enqueue('default', 'behind', after => '{3}'), posthorn.enqueue('default', 'behind that', after => '{6}')")
+	w.Exec("select posthorn.claim_jobs('default', 'w1', '{silent}', lease_for => '1 day'), posthorn.claim_jobs('default', 'w2', '{lost}', lease_for => '1 minute')")
+	w.Exec("select posthorn.sleep_job(j.id, 'w3', 'night', '1 day') from posthorn.claim_jobs('default', 'w3', '{sleeps}') j")
+	w.Exec("select posthorn.fail_job(j.id, 'w3', 'refused', permanent => true) from posthorn.claim_jobs('default', 'w3', '{failed}') j")
+	move(2 * time.Minute)
+	w.Exec("select posthorn.expire_jobs()")
+	w.Exec("select posthorn.set_job_limit('default', 'tenant:*', max_running => 1), posthorn.pause_job_tag('default', 'mail')")
+	w.Exec("select posthorn.enqueue('default', 'tenant ' || i, tags => '{tenant:7}') from generate_series(1, 3) i")
+	w.Exec("select posthorn.enqueue('default', 'mail', tags => '{mail}'), posthorn.enqueue('default', 'nobody', tags => '{rare}') from generate_series(1, 2)")
+	w.Exec("select posthorn.enqueue('default', 'untagged')")
+	w.Exec("select posthorn.claim_jobs('default', 'w4', '{tenant:7}', lease_for => '1 day')")
+	const heartbeat = "update posthorn.running_jobs set seen_at = posthorn.now() where worker <> 'w1'"
+	move(5 * time.Minute)
+	w.Exec(heartbeat)
+	if early := stuckIn(t, w, ""); len(early) != 3 {
+		t.Errorf("after 5 minutes %q are stuck", early)
+	}
+	move(time.Minute)
+	w.Exec(heartbeat)
+	want := []string{
+		"silent: silent worker for 8m0s, 0 others: w1 has sent no sign for 8m",
+		"failed: blocks others for 8m0s, 2 others: after 1 failure, 8m ago: refused; 2 jobs wait behind it",
+		"lost: lost for 6m0s, 0 others: its worker w2 fell silent, and lost it 6m ago; no other one has taken it",
+		"tenant 2: held back for 6m0s, 1 others: held back: tenant:7 runs 1 of 1",
+		"mail: held back for 6m0s, 1 others: the tag mail has been paused for 6m",
+		"nobody: not taken for 6m0s, 1 others: has waited for a worker for 6m; no worker runs jobs tagged rare",
+		"untagged: not taken for 6m0s, 0 others: has waited for a worker for 6m; no worker runs jobs without tags",
+	}
+	if got := stuckIn(t, w, ""); !slices.Equal(got, want) {
+		t.Errorf("the stuck jobs are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if lost := stuckIn(t, w, "lost"); len(lost) != 1 || lost[0] != want[2] {
+		t.Errorf("%q are lost", lost)
+	}
+	if first, err := w.Admin().StuckJobs(t.Context(), "", 1); err != nil || len(first) != 1 || first[0].Seconds != 480 {
+		t.Errorf("the job that has been stuck longest is %+v, %v", first, err)
+	}
+}
+
+// A job that is slow is stuck, while its worker goes on; so is one that waits for a job that was deleted, and the tag of which only
+// some jobs are run is stuck after an hour.
+func TestMoreStuckJobs(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	move := w.StopClock()
+	w.Exec("select posthorn.tend()")
+	move(time.Second)
+	w.Exec("select posthorn.enqueue('default', 'export', tags => '{export}') from generate_series(1, 25)")
+	w.Exec("select posthorn.complete_job(j.id, 'w', execution_time_ms => 3000) from posthorn.claim_jobs('default', 'w', '{export}', 25) j")
+	move(time.Minute)
+	w.Exec("select posthorn.tend()")
+	w.Exec("select posthorn.enqueue('default', 'hangs', tags => '{export}'), posthorn.enqueue('default', 'starves', tags => '{export}')")
+	w.Exec("select posthorn.enqueue('default', 'first')")
+	w.Exec("select posthorn.enqueue('default', 'second', after => array[(select max(id) from posthorn.jobs)])")
+	w.Exec("select posthorn.claim_jobs('default', 'w', '{export}', lease_for => '1 day')")
+	w.Exec("alter table posthorn.enqueued_jobs disable trigger all; delete from posthorn.enqueued_jobs where title = 'first'; delete from posthorn.ready_jobs where tag = ''")
+	const heartbeat = "update posthorn.running_jobs set seen_at = posthorn.now()"
+	move(59 * time.Minute)
+	w.Exec(heartbeat)
+	if got := stuckIn(t, w, "not taken"); len(got) > 0 {
+		t.Errorf("within the hour %q are not taken", got)
+	}
+	move(2 * time.Minute)
+	w.Exec(heartbeat)
+	want := []string{
+		"hangs: slow for 1h1m0s, 0 others: w has had it for 1h1m; 95 of 100 jobs tagged export take 3s at most",
+		"starves: not taken for 1h1m0s, 0 others: has waited for a worker for 1h1m; the workers run other jobs tagged export",
+		"second: blocks others for 1h1m0s, 0 others: behind job 28; job 28 was deleted, so this one waits for ever",
+	}
+	if got := stuckIn(t, w, ""); !slices.Equal(got, want) {
+		t.Errorf("the stuck jobs are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if _, err := w.Admin().StuckJobs(t.Context(), "tired", 100); err == nil || !strings.Contains(err.Error(), "there is no trouble tired") {
+		t.Errorf("a trouble that does not exist is %v", err)
+	}
+}
+
+// Each state of a job has its sentence, and the name of the time at which the job goes on. The event of a wait has its key for callers
+// who may read all streams.
+func TestJobsStand(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	move := w.StopClock()
+	w.Exec(`select posthorn.enqueue('default', 'j', tags => array['t' || i], retry_delays => '{1 hour}') from generate_series(1, 7) i`)
+	w.Exec("select posthorn.enqueue('default', 'later', run_at => posthorn.now() + interval '1 day'), posthorn.enqueue('default', 'behind', after => '{1}')")
+	w.Exec("select posthorn.claim_jobs('default', 'w', '{t2,t3,t4,t5,t6,t7}', 10)")
+	w.Exec("select posthorn.fail_job(3, 'w', 'refused'), posthorn.sleep_job(4, 'w', 'night', '1 day'), posthorn.await_event(5, 'w', 'paid', 'payment.settled', 'o-17', '1 day')")
+	w.Exec("select posthorn.complete_job(6, 'w'), posthorn.fail_job(7, 'w', 'no such card.', permanent => true)")
+	move(100 * time.Second)
+	for id, want := range map[int64]string{
+		1: "It is ready: has waited for a worker for 1m40s.", 2: "It is running: w has sent no sign for 1m40s.",
+		3: "It will run again: retry 1 of 2 in 58m20s: refused.next retry", 4: "It sleeps: night, for 23h58m.sleeps until",
+		5: "It waits for payment.settled of o-17, for up to 23h58m, and has waited for 1m40s.waits until",
+		6: "It was completed 1m40s ago.", 7: "It failed for good after 1 failure, 1m40s ago: no such card.",
+		8: "It is due in 23h58m.", 9: "It is behind job 1.",
+	} {
+		o, err := w.Admin().JobOutlook(t.Context(), id)
+		if got := o.Standing + o.GoesOn; err != nil || got != want {
+			t.Errorf("job %d stands at %q, %v, not at %q", id, got, err, want)
+		}
+	}
+	const named, nameless = "waits for payment.settled of o-17, for up to 23h58m, and has waited for 1m40s", "waits for payment.settled, for up to 23h58m"
+	for _, c := range []struct {
+		hidden []string
+		want   string
+	}{{nil, named}, {[]string{"secret"}, nameless}} {
+		a := w.Admin().Hiding(c.hidden)
+		one, err := a.Job(t.Context(), 5)
+		if err != nil || one.Why != c.want {
+			t.Errorf("the job %q, %v, and should %q", one.Why, err, c.want)
+		}
+		some, err := a.Jobs(t.Context(), admin.JobFilter{State: "waiting for an event"})
+		if err != nil || len(some) != 1 || some[0].Why != c.want {
+			t.Errorf("the listed jobs are %+v, %v", some, err)
+		}
+		found, _, err := a.SearchJobs(t.Context(), admin.JobSearch{Title: "j"}, 0)
+		if err != nil || len(found) != 7 || found[2].Why != c.want {
+			t.Errorf("the found jobs are %+v, %v", found, err)
+		}
+		o, err := a.JobOutlook(t.Context(), 5)
+		if err != nil || o.Standing != "It "+c.want+"." {
+			t.Errorf("the job stands at %q, %v", o.Standing, err)
+		}
+	}
+}
+
+// People look for a tag and for a worker by a part of their names.
+func TestTagsAndWorkersAreFound(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	w.Exec(`select posthorn.enqueue('default', 'x', tags => '{tenant:7}'), posthorn.enqueue('default', 'x', tags => '{tenant:77}'), posthorn.enqueue('default', 'x', tags => '{mail}')`)
+	w.Exec("select posthorn.claim_jobs('default', 'Packer-1', '{mail}'), posthorn.set_job_limit('default', 'rare', max_running => 1)")
+	w.Exec("select posthorn.register_node('default', 'node-9', display_name => 'Packer of the shop')")
+	for part, want := range map[string]string{"tenant 7": "tenant:7 tenant:77", "TENANT:77": "tenant:77", "mail": "mail", "rar": "rare", ":": "", "none": ""} {
+		tags, err := w.Admin().FindJobTags(t.Context(), part, 20)
+		if got := strings.Join(tags, " "); err != nil || got != want {
+			t.Errorf("%q finds the tags %q, %v, not %q", part, got, err, want)
+		}
+	}
+	workers, err := w.Admin().FindWorkers(t.Context(), "packer", 20)
+	if err != nil || fmt.Sprint(workers) != "[{Packer-1  1 0} {node-9 Packer of the shop 0 0}]" {
+		t.Errorf("the workers are %v, %v", workers, err)
+	}
+	if workers, err := w.Admin().FindWorkers(t.Context(), "", 20); err != nil || len(workers) > 0 {
+		t.Errorf("nothing finds %v, %v", workers, err)
+	}
+}

@@ -18,7 +18,7 @@ func TestUpkeepIsDoneByOneForAll(t *testing.T) {
 	other := s.another()
 	await.True(t, "a call leaves the upkeep to the one before", func() bool {
 		s.exec("select posthorn.tend(in_turn => true)")
-		return value[bool](other, "select posthorn.tend(in_turn => true) = '{\"wake_jobs\": null}'")
+		return value[bool](other, "select posthorn.tend(in_turn => true) = '{\"skipped\": true, \"wake_jobs\": null}'")
 	})
 	await.True(t, "a call does what is due often, and leaves out the rest", func() bool {
 		return value[bool](s, "select t ? 'expire_jobs' and not t ? 'maintain_events_table_if_due' from posthorn.tend(in_turn => true) t")
@@ -47,7 +47,7 @@ func TestAllLearnThatJobsWaitForEvents(t *testing.T) {
 	s.awaits()
 	await.True(t, "a call leaves the upkeep to the one before", func() bool {
 		s.exec("select posthorn.tend(in_turn => true)")
-		return value[bool](s, "select t->>'wake_jobs' = 'busy' and not t ? 'expire_jobs' from posthorn.tend(in_turn => true) t")
+		return value[bool](s, "select posthorn.tend(in_turn => true) = '{\"skipped\": true, \"wake_jobs\": \"busy\"}'")
 	})
 }
 
@@ -58,26 +58,25 @@ const tendBetween = "select posthorn.tend(in_turn => true)"
 const turnsBetween = `create or replace function posthorn.is_turn_to_tend(turns regclass, pause int, early int) returns boolean
 	language sql return turns = 'posthorn.tend_from'::regclass`
 
-// Between two rounds of all parts, upkeep does those that have something to do, and those that cannot know once a second.
+// Between two rounds of all parts, upkeep does those that have something to do, and leaves out those that may wait.
 func TestUpkeepBetweenRoundsDoesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	for part, prepare := range map[string]string{
-		"":                     "",
-		"deliver_delayed":      "select posthorn.publish('default', 'e', deliver_at => now() + interval '30 minutes')",
-		"fire_schedules":       "select posthorn.schedule('default', 's', '@every 30m', 'e')",
-		"promote_jobs":         "select posthorn.enqueue('default', 'j', run_at => now() + interval '30 minutes')",
-		"settle_endings":       "insert into posthorn.job_endings (jobs) values ('{1}')",
-		"wake_jobs":            "insert into posthorn.job_awaits (job, name, namespace_id, month, event_type, event_key, since, until, seq) select 1, 's', id, now(), 'e', 'k', now(), 'infinity', 0 from posthorn.namespaces where namespace = 'default'",
-		"tick":                 "select posthorn.publish('default', 'e')",
-		"merge_streams":        "select posthorn.publish('default', 'e', stream => 'new')",
-		"expire_subscriptions": "update posthorn.subscriptions set expiry_interval = '30 minutes'",
-		"notice_restore":       "set posthorn.session = ''",
-		"catch_up":             "insert into posthorn.stops (subscription_id, group_no, reached, upto) select x.id, x.group_no, c, c from posthorn.subscriptions x, posthorn.newest_cursor(x.group_no) c",
+		"":                "",
+		"deliver_delayed": "select posthorn.publish('default', 'e', deliver_at => now() + interval '30 minutes')",
+		"fire_schedules":  "select posthorn.schedule('default', 's', '@every 30m', 'e')",
+		"promote_jobs":    "select posthorn.enqueue('default', 'j', run_at => now() + interval '30 minutes')",
+		"settle_endings":  "insert into posthorn.job_endings (jobs) values ('{1}')",
+		"wake_jobs":       "insert into posthorn.job_awaits (job, name, namespace_id, month, event_type, event_key, since, until, seq) select 1, 's', id, now(), 'e', 'k', now(), 'infinity', 0 from posthorn.namespaces where namespace = 'default'",
+		"tick":            "select posthorn.publish('default', 'e')",
+		"merge_streams":   "select posthorn.publish('default', 'e', stream => 'new')",
+		"notice_restore":  "set posthorn.session = ''",
+		"catch_up":        "insert into posthorn.stops (subscription_id, group_no, reached, upto) select x.id, x.group_no, c, c from posthorn.subscriptions x, posthorn.newest_cursor(x.group_no) c",
 	} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			s := database(t)
-			s.subscribe("some", "{}")
+			s.subscribe("some", `{"expiry_interval": "30 minutes"}`)
 			s.exec("select posthorn.tend()")
 			s.exec(turnsBetween)
 			want := []string{}
@@ -92,14 +91,13 @@ func TestUpkeepBetweenRoundsDoesWhatIsDue(t *testing.T) {
 				want = append(want, "tick") // an id of an event was drawn
 			}
 			s.turnClock(time.Hour)
-			want = append(want, "sample", "sweep")
 			slices.Sort(want)
 			equal(t, "done", column[string](s, done), slices.Compact(want))
 		})
 	}
 }
 
-// look_again says itself when the next one is due, and expire_jobs comes with it.
+// look_again says itself when the next one is due.
 func TestUpkeepLooksAgainWhenThatIsDue(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -110,16 +108,27 @@ func TestUpkeepLooksAgainWhenThatIsDue(t *testing.T) {
 		want bool
 	}{{9 * time.Second, false}, {0, true}, {time.Hour, true}} { // the last one: the clock was set back
 		s.exec("select setval('posthorn.look_again_from', $1)", time.Now().Add(test.in).UnixMilli())
-		equal(t, "it looks, in "+test.in.String(), value[int](s, "select count(*)::int from jsonb_object_keys(("+tendBetween+")) part where part in ('look_again', 'expire_jobs')") == 2, test.want)
+		equal(t, "it looks, in "+test.in.String(), value[bool](s, tendBetween+" ? 'look_again'"), test.want)
 	}
 }
 
-// A look that fails lets upkeep do all frequent parts, and the broken one says so.
+// Upkeep looks for expired jobs once a second, whatever its other parts do.
+func TestUpkeepLooksForExpiredJobsOnceASecond(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec(turnsBetween)
+	for at, want := range map[string]bool{"12:00:00": true, "12:00:59.299": true, "12:00:00.3": false, "12:00:59.999": false} {
+		s.exec("create or replace function posthorn.now() returns timestamptz language sql volatile parallel safe return timestamptz '2100-01-01 " + at + "Z'")
+		equal(t, "it looks at "+at, value[bool](s, tendBetween+" ? 'expire_jobs'"), want)
+	}
+}
+
+// A look that fails lets upkeep do all parts that may be frequent, and the broken one says so.
 func TestUpkeepBetweenRoundsShowsBrokenParts(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec(turnsBetween)
 	s.exec("alter table posthorn.delayed rename to hidden")
 	equal(t, "errors", column[string](s, "select jsonb_object_keys(("+tendBetween+")->'errors')"), []string{"deliver_delayed"})
-	equal(t, "the others are done", value[bool](s, "select ("+tendBetween+") ?& posthorn.frequent_upkeep_parts()"), true)
+	equal(t, "left out", column[string](s, "select unnest(posthorn.upkeep_parts()) except select jsonb_object_keys(("+tendBetween+"))"), []string{"maintain_events_table_if_due"})
 }

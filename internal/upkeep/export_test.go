@@ -26,13 +26,13 @@ func (u *upkeep) FollowNews(ctx context.Context, news News) { u.followNews(ctx, 
 // PauseAfter returns the pause of a process after its last turn of upkeep.
 func PauseAfter(withoutTurn time.Duration) time.Duration { return pauseAfter(withoutTurn) }
 
-// HadTurn returns whether the report of a call shows that the call had the turn.
-func HadTurn(t testing.TB, report string) bool {
+// ReadReport returns what follows from the report of a call: whether it had no turn, and what is announced.
+func ReadReport(t testing.TB, report string) (skipped, events, jobs bool) {
 	var done tended
 	if err := json.Unmarshal([]byte(report), &done); err != nil {
 		t.Fatal(err)
 	}
-	return done.hadTurn()
+	return done.Skipped, done.did(publishing...), done.did(readying...)
 }
 
 func (u *upkeep) Apart() bool { return u.apart }

@@ -108,15 +108,19 @@ func TestPauseOfUpkeep(t *testing.T) {
 	}
 }
 
-// The report of a call shows whether the call had the turn.
-func TestTurnOfUpkeep(t *testing.T) {
+// The report of a call shows whether the call had the turn, and whether there may be events, or jobs that are ready.
+func TestReportOfUpkeep(t *testing.T) {
 	t.Parallel()
-	for report, want := range map[string]bool{
-		`{"wake_jobs": null}`: false, `{"wake_jobs": "busy"}`: false, `{}`: true, `{"expire_jobs": "busy"}`: true, `{"wake_jobs": 0}`: true,
-		`{"wake_jobs": 0, "expire_jobs": 0}`: true, `{"tick": 1, "wake_jobs": null}`: true,
+	type outcome struct{ skipped, events, jobs bool }
+	for report, want := range map[string]outcome{
+		`{}`: {}, `{"wake_jobs": "busy"}`: {}, `{"skipped": true, "wake_jobs": null}`: {skipped: true},
+		`{"deliver_delayed": 1}`: {events: true}, `{"promote_jobs": 2}`: {jobs: true}, `{"expire_jobs": 1, "wake_jobs": 0}`: {jobs: true},
+		`{"fire_schedules": 1}`:                    {events: true, jobs: true},
+		`{"settle_endings": 1, "wake_jobs": null}`: {}, // it has looked at one
 	} {
-		if got := upkeep.HadTurn(t, report); got != want {
-			t.Errorf("%s: %v", report, got)
+		var got outcome
+		if got.skipped, got.events, got.jobs = upkeep.ReadReport(t, report); got != want {
+			t.Errorf("%s: %+v, want %+v", report, got, want)
 		}
 	}
 }

@@ -19,8 +19,9 @@ import (
 
 // interval bounds how late a delayed event may be. A call that finds nothing due
 // reads a few pages and writes none. Of all processes, one does the upkeep while it
-// calls regularly. The calls of the others return at once, and are rarer: one of them gets
-// the turn within standbyInterval when the process that has it dies.
+// calls regularly. The calls of the others return at once, and are rarer: when the process that has
+// the turn dies, it ends 300 ms after the last call, and one of them gets it at its next call,
+// within a second and a half.
 const (
 	interval        = 250 * time.Millisecond
 	standbyInterval = time.Second
@@ -43,11 +44,11 @@ func Run(ctx context.Context, db pg.DB, log *slog.Logger, news News, announce fu
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil || tended.hadTurn() {
+		if err != nil || !tended.Skipped {
 			turn = time.Now()
 		}
 		reports.report(tended, err)
-		announce(tended.did("deliver_delayed", "fire_schedules"), tended.did("promote_jobs", "expire_jobs", "settle_endings", "wake_jobs"))
+		announce(tended.did(publishing...), tended.did(readying...))
 		if tended.jobsWait() {
 			select {
 			case waiting <- struct{}{}:
@@ -69,6 +70,13 @@ func pauseAfter(withoutTurn time.Duration) time.Duration {
 	return standbyInterval
 }
 
+// The parts after which there may be events, or jobs that are ready: a schedule makes either. settle_endings is not among them,
+// since it counts what it has looked at. The watch finds the jobs that it has freed, as it finds those of others.
+var (
+	publishing = []string{"deliver_delayed", "fire_schedules"}
+	readying   = []string{"fire_schedules", "promote_jobs", "expire_jobs", "wake_jobs"}
+)
+
 // upkeep makes all parts of upkeep in one statement. When that takes too long, each part is a
 // statement of its own, so that a slow part does not undo the others.
 type upkeep struct {
@@ -79,7 +87,8 @@ type upkeep struct {
 
 // tended is the report of posthorn.tend.
 type tended struct {
-	Errors map[string]string `json:"errors"` // of the parts that failed
+	Errors  map[string]string `json:"errors"`  // of the parts that failed
+	Skipped bool              `json:"skipped"` // another process has just done the upkeep
 	// WakeJobs is how many jobs were awakened, null if none waits for an event, or "busy" if another process
 	// looks for these events, or has just done so.
 	WakeJobs json.RawMessage `json:"wake_jobs"`
@@ -108,13 +117,6 @@ func (t *tended) UnmarshalJSON(report []byte) error {
 // did reports whether one of some parts has found something to do.
 func (t tended) did(parts ...string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return t.found[part] > 0 })
-}
-
-// hadTurn reports whether the call did the upkeep that was due. Otherwise another process has just done it, and the report says
-// no more than whether jobs wait for events.
-func (t tended) hadTurn() bool {
-	_, told := t.done["wake_jobs"]
-	return !told || len(t.done) > 1 || !t.busy() && t.jobsWait()
 }
 
 func (t tended) jobsWait() bool { return len(t.WakeJobs) > 0 && string(t.WakeJobs) != "null" }

@@ -10,13 +10,15 @@ const together = 60_000
 const alone = 600_000
 const wakePause = 50
 
-// The parts after which there may be events, or jobs that are ready.
+// The parts after which there may be events, or jobs that are ready: a schedule makes either. settle_endings is not among them,
+// since it counts what it has looked at. The watch finds the jobs that it has freed, as it finds those of others.
 const publishing = ['deliver_delayed', 'fire_schedules']
-const readying = ['promote_jobs', 'expire_jobs', 'settle_endings', 'wake_jobs']
+const readying = ['fire_schedules', 'promote_jobs', 'expire_jobs', 'wake_jobs']
 
 interface Tended {
   [part: string]: unknown
   errors?: Record<string, string>
+  skipped?: boolean // another process has just done the upkeep
   wake_jobs?: unknown // null if no job waits for an event; "busy" if another process looks for them
 }
 
@@ -33,7 +35,7 @@ export async function upkeep(database: Database, watch: Watch, log: Logger, stop
       trouble.over()
       if (publishing.some((part) => Number(tended[part]) > 0)) watch.announce('events')
       if (readying.some((part) => Number(tended[part]) > 0)) watch.announce('jobs')
-      if (hadTurn(tended)) turn = performance.now()
+      if (!tended.skipped) turn = performance.now()
       for (const [part, outcome] of Object.entries(tended)) if (outcome !== 'busy') delete failing[part] // of others, the errors still stand
       Object.assign(failing, tended.errors)
       const errors = JSON.stringify(Object.entries(failing).sort())
@@ -49,11 +51,6 @@ export async function upkeep(database: Database, watch: Watch, log: Logger, stop
   await following
 }
 
-/** Whether a call did the upkeep that was due. Otherwise its report says no more than whether jobs wait for events. */
-function hadTurn(tended: Tended): boolean {
-  return !('wake_jobs' in tended) || Object.keys(tended).length > 1 || typeof tended.wake_jobs === 'number'
-}
-
 /** Does what is due in one statement, or each part in its own if that takes too long: a slow part does not undo the others. */
 async function tend(database: Database): Promise<Tended> {
   try {
@@ -61,7 +58,7 @@ async function tend(database: Database): Promise<Tended> {
   } catch (error) {
     if (!isDeadline(error)) throw error
   }
-  const all: Required<Tended> = { errors: {}, wake_jobs: null }
+  const all: Tended & { errors: Record<string, string> } = { errors: {}, wake_jobs: null }
   for (const [part] of await database.call('upkeep_parts()', [], together, 'unnest(upkeep_parts)')) {
     try {
       const tended: Tended = JSON.parse((await database.value('tend_part(text)', [part], alone)) ?? '{}')

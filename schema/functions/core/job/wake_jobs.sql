@@ -42,8 +42,8 @@ begin
 end $$;
 
 -- Deletes places up to one, but for those that another look has locked; null: all, if no job waits. One statement, so that
--- no job has begun to wait, and no look has served it, between the question and the deletion. Upkeep calls it every second, so
--- it is in plpgsql, whose plans a session keeps.
+-- no job has begun to wait, and no look has served it, between the question and the deletion. Upkeep calls it every
+-- ten seconds while no job waits, so it is in plpgsql, whose plans a session keeps.
 create or replace function posthorn.forget_await_places(last bigint)
 returns void language plpgsql as $$
 begin

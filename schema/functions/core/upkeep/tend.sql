@@ -10,7 +10,7 @@ declare
   part text;
 begin
   if tend.in_turn and not posthorn.is_turn_to_tend('posthorn.tend_from', 300, 100) then
-    return jsonb_build_object('wake_jobs', case when exists (select from posthorn.job_awaits) then 'busy' end);
+    return jsonb_build_object('skipped', true, 'wake_jobs', case when exists (select from posthorn.job_awaits) then 'busy' end);
   end if;
   foreach part in array case
     when tend.in_turn and not posthorn.is_turn_to_tend('posthorn.tend_all_from', 9900, 0) then posthorn.due_upkeep_parts()
@@ -45,15 +45,12 @@ begin
   return true;
 end $$;
 
--- The parts that say how late something may be.
-create or replace function posthorn.frequent_upkeep_parts()
-returns text[] language sql immutable
-return array['deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'settle_endings', 'wake_jobs', 'catch_up'];
-
 -- The parts that have something to do. A part that has not costs a lock, a subtransaction, its settings and its statements, so
--- one statement that looks for all of them is cheaper. expire_jobs has no index to look at: it is due when look_again is, which
--- says when that is, a second later at the earliest. Every ten seconds is often enough for maintain_events_table_if_due, and for
--- notice_restore in a session that has asked whether the numbers are right. If a look fails, all frequent parts are done, and the one that is broken says so.
+-- one statement that looks for all of them is cheaper. look_again says itself when it is due. expire_jobs has no index to look
+-- at: it is due in the first 300 ms of each second, since the process that does the upkeep calls every 250. The next round of all
+-- parts is early enough for those that come once a minute or more rarely, and for expire_subscriptions: one that fails is not
+-- tried again, and does not write, four times a second. The same holds for notice_restore in a session that has asked whether the
+-- numbers are right. If a look fails, all parts that may be frequent are done, and the one that is broken says so.
 create or replace function posthorn.due_upkeep_parts()
 returns text[] language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -61,33 +58,30 @@ as $$
 declare
   at constant timestamptz := posthorn.now();
   now constant bigint := 1000 * extract(epoch from clock_timestamp());
-  looks constant boolean := coalesce(pg_sequence_last_value('posthorn.look_again_from'), 0) not between now + 1 and now + 9999;
 begin
   return array(
-    select part
-    from posthorn.cluster c
-    cross join unnest(posthorn.upkeep_parts()) part
-    where c.one and case part
+    select part from unnest(posthorn.upkeep_parts()) part
+    where case part
       when 'tick' then coalesce(pg_sequence_last_value('posthorn.event_id'), 0) is distinct from (
         select t.seq from posthorn.ticks t order by t.next desc limit 1)
-      when 'expire_jobs' then looks
       when 'notice_restore' then coalesce(current_setting('posthorn.session', true), '') = ''
       when 'deliver_delayed' then exists (select from posthorn.delayed d where d.deliver_at <= at
         and not exists (select from posthorn.namespaces n where n.id = d.namespace_id and n.closed_at is not null))
       when 'promote_jobs' then exists (select from posthorn.waiting_jobs w where w.due_at <= at)
+      when 'expire_jobs' then extract(milliseconds from at) % 1000 < 300
       when 'settle_endings' then exists (
         select from posthorn.job_endings e where e.n >= (select coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1)))
       when 'wake_jobs' then exists (select from posthorn.job_awaits)
-      when 'look_again' then looks
+      when 'look_again' then coalesce(pg_sequence_last_value('posthorn.look_again_from'), 0) not between now + 1 and now + 9999
       when 'catch_up' then exists (select from posthorn.stops s where (s.upto).base is not null)
-      when 'expire_subscriptions' then exists (select from posthorn.subscriptions s where s.expires_at < at)
+      when 'expire_subscriptions' then false
       when 'merge_streams' then exists (select from posthorn.stream_names s where s.plain is null)
-      when 'sweep' then (at between c.swept_at and c.swept_at + interval '1 minute') is not true
+      when 'sweep' then false
       when 'maintain_events_table_if_due' then false
       else posthorn.is_due_above(part, at)
     end);
 exception when others then
-  return posthorn.frequent_upkeep_parts();
+  return array_remove(posthorn.upkeep_parts(), 'maintain_events_table_if_due');
 end $$;
 
 -- Each part takes a lock that others skip.

@@ -78,6 +78,8 @@ func (s *session) inhabit(namespace string) {
 		"select posthorn.begin_replay('NS', 'replay', 't')",
 		"insert into posthorn.webhook_attempts (event_id, webhook_id, attempt, duration_ms, outcome, request_id) select 1, id, 1, 1, 'delivered', 'r' from posthorn.webhooks where group_id = " + webhooks,
 		"select posthorn.record_action('NS', 'somebody', 'pause-group', 'g', '{}', 1)",
+		"select posthorn.publish_to('NS', 'ordered', 'all', 'm') from generate_series(1, 5)", // kept under the negative id of the group
+		"select posthorn.test_webhook('NS', 'hook')",
 		"select posthorn.merge_streams()",
 		"insert into public.places select 'NS', 1",
 	} {
@@ -104,6 +106,7 @@ var ofNamespace = []struct{ column, rows string }{
 // ofNamespaceBy says it of tables whose columns have other meanings.
 var ofNamespaceBy = map[string]string{
 	"namespaces":      "x.id = any ($1)",
+	"events":          "x.namespace_id = any ($1) or -x.namespace_id in (select id from posthorn.groups where namespace_id = any ($1))",
 	"subscriptions":   "x.namespace in (select namespace from posthorn.namespaces where id = any ($1))",
 	"job_log_entries": "x.event_id in (select id from posthorn.enqueued_jobs where namespace_id = any ($1))",
 	"sealed_streams":  "x.stream_id in (select id from posthorn.stream_names where namespace_id = any ($1))",
@@ -242,6 +245,7 @@ func TestNamespaceThatIsBeingDeletedIsRefused(t *testing.T) {
 		"select posthorn.define_group('shop', 'another')", "select posthorn.schedule('shop', 's', '@daily', 'e')", "select posthorn.set_job_limit('shop', 'u', 1)",
 		"select posthorn.register_node('shop', 'n')", "select posthorn.create_token('t', sha256('x'), 'p', '{admin}', 'shop')",
 		"select posthorn.open_namespace('shop')", "select posthorn.close_namespace('shop')", "select posthorn.define_namespace('shop')",
+		"select posthorn.pause_group('shop', 'g')", "select posthorn.publish_to('shop', 'ordered', 'all', 'm')",
 		"select posthorn.set_stream_policy('shop', 's', 'restricted')", "select posthorn.record_action('shop', 'a', 'b', 'c', '{}', 1)",
 		"select * from posthorn.read_events('shop', posthorn.cursor_at('-infinity'))",
 	} {
@@ -315,9 +319,9 @@ func TestKeptNamespaceIsTheOnlyOne(t *testing.T) {
 	s.exec(awaitShop)
 	shop := []int32{s.namespaceID("shop")}
 	had := s.rowsOf(shop)
-	s.exec("insert into posthorn.moves (next_id, reason, last_id, timeline) select nextval('posthorn.event_id'), 'promotion', 1, 2")
+	s.promoted("0 seconds")
 	s.exec("begin")
-	equal(t, "to be deleted", column[string](s, "select posthorn.keep_namespace('shop')"), []string{"neighbour", "default"})
+	equal(t, "to be deleted", column[string](s, "select posthorn.keep_namespace('shop')"), []string{"default", "neighbour"})
 	watcher := s.another()
 	watcher.exec("select posthorn.publish('neighbour', 'e')") // before the commit all are as they were
 	watcher.wantMoved("select posthorn.publish('shop', 'e')")
@@ -328,17 +332,22 @@ func TestKeptNamespaceIsTheOnlyOne(t *testing.T) {
 		"select posthorn.publish('neighbour', 'e')", "select posthorn.publish('default', 'e', stream => 's0')", "select posthorn.enqueue('default', 'j')",
 		"select * from posthorn.claim('default', 'g', 'w')", "select * from posthorn.claim_jobs('default', 'w', '{fair}')",
 	} {
-		s.refused("PH008", sql)
+		hint := s.refused("PH008", sql).Hint
+		if strings.Contains(sql, "'default'") != strings.Contains(hint, "opens by itself") {
+			t.Errorf("the hint of %s is %q", sql, hint)
+		}
 	}
 	s.turnClock(1e9 * 3600)
 	s.exec("select posthorn.tend()")
 	equal(t, "schedules that fired", column[string](s, "select distinct n.namespace from posthorn.events e join posthorn.namespaces n on n.id = e.namespace_id where e.type = 'tick'"), []string{"shop"})
 	s.turnClock(0)
 	late := value[int64](s, "select posthorn.publish('default', 'late')") // nothing refuses it
-	equal(t, "to be deleted", column[string](s, "select posthorn.keep_namespace('shop')"), []string{"neighbour", "default"})
+	equal(t, "to be deleted", column[string](s, "select posthorn.keep_namespace('shop')"), []string{"default", "neighbour"})
+	s.deleteAll("default", 7) // first: actions of all namespaces are recorded in it
+	equal(t, "to be deleted", column[string](s, "select posthorn.keep_namespace('shop')"), []string{"neighbour"})
+	s.exec("select posthorn.record_action('default', 'a', 'b', 'c', '{}', 1)")
+	s.exec("delete from posthorn.audit where namespace_id = 1")
 	s.deleteAll("neighbour", 7)
-	equal(t, "to be deleted", column[string](s, "select posthorn.keep_namespace('shop')"), []string{"default"})
-	s.deleteAll("default", 7)
 	equal(t, "to be deleted", len(column[string](s, "select posthorn.keep_namespace('shop')")), 0)
 	equal(t, "events of default", column[int64](s, "select id from posthorn.events where namespace_id = 1"), []int64{late})
 	left, all := s.rowsOf(shop), s.allRows()
@@ -356,30 +365,100 @@ func TestKeptNamespaceIsTheOnlyOne(t *testing.T) {
 	equal(t, "claimed", value[int](s, "select count(*) from posthorn.claim('default', 'g', 'w')"), 0)
 }
 
+// promoted notes a move as the first session after a promotion does, by a clock that differs.
+func (s *session) promoted(ahead string) {
+	s.t.Helper()
+	s.exec(`insert into posthorn.moves (next_id, reason, last_id, timeline, reused_xid, at)
+		select nextval('posthorn.event_id'), 'promotion', 1, 2, pg_snapshot_xmax(pg_current_snapshot()), now() + $1::text::interval`, ahead)
+}
+
 // keep_namespace deletes nothing in the database in which a namespace was closed, and in a copy that may lack events.
 func TestKeepIsRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("select posthorn.define_namespace('shop')")
 	s.exec("select posthorn.define_namespace('other')")
-	promote := func() {
-		s.exec("insert into posthorn.moves (next_id, reason, last_id, timeline) select nextval('posthorn.event_id'), 'promotion', 1, 2")
-	}
 	keep := "select posthorn.keep_namespace('shop')"
 	s.refused("PH001", "select posthorn.keep_namespace('nowhere')")
 	s.refused("PH005", "select posthorn.keep_namespace('default')")
 	s.refused("PH002", keep) // open
-	promote()
+	s.promoted("1 hour")
 	s.exec(closeShop)
-	promote()
 	s.refused("PH002", keep) // not quiet
 	s.exec(awaitShop)
-	s.refused("PH002", keep) // moved before the close
+	s.refused("PH002", keep) // promoted before the close, by a clock that was ahead
 	s.exec("insert into posthorn.moves (next_id, reason, last_id, timeline) select nextval('posthorn.event_id'), 'crash', 1, 2")
 	s.refused("PH002", keep) // a crash is no move
 	equal(t, "namespaces that stay", value[int](s, "select count(*) from posthorn.namespaces where deleting_at is null"), 3)
-	promote()
+	s.promoted("-1 hour") // whose clock is behind
 	s.exec(keep)
+}
+
+// A deletion of another namespace is no sign that a namespace that is open has moved.
+func TestKeepIsRefusedBesideAnotherDeletion(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, namespace := range []string{"shop", "stays", "goes"} {
+		s.exec("select posthorn.define_namespace($1)", namespace)
+	}
+	s.exec("select posthorn.close_namespace('goes')")
+	s.exec("select posthorn.await_closed('goes', '0')")
+	s.exec("select posthorn.delete_namespace('goes')")
+	s.refused("PH002", "select posthorn.keep_namespace('shop')")
+}
+
+// Messages for one subscription are in the log under their group: those of the namespace go, and those of others stay.
+func TestDeletionKnowsMessagesForOneSubscription(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, namespace := range []string{"shop", "neighbour"} {
+		s.exec("select posthorn.define_namespace($1)", namespace)
+		s.exec("select posthorn.define_group($1, 'g')", namespace)
+		s.exec("select posthorn.subscribe($1, 'g', 'all')", namespace)
+		s.exec("select posthorn.publish_to($1, 'g', 'all', 'm') from generate_series(1, 10)", namespace)
+	}
+	s.exec("select posthorn.publish('shop', 'e') from generate_series(1, 10)")
+	s.exec(closeShop)
+	s.exec(awaitShop)
+	s.refused("PH005", "delete from posthorn.events where namespace_id < 0")
+	s.deleteAll("shop", 3)
+	equal(t, "events", column[int64](s, "select e.namespace_id + g.id from posthorn.events e left join posthorn.groups g on g.name = 'g'"), make([]int64, 10))
+	s.exec("select posthorn.close_namespace('neighbour')")
+	s.exec("select posthorn.await_closed('neighbour', '0')")
+	s.deleteAll("neighbour", 1000)
+	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 0)
+}
+
+// doctor examines the other namespaces while one is deleted.
+func TestDoctorDuringADeletion(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.threeTenants()
+	s.exec(closeShop)
+	s.exec(awaitShop)
+	for range 4 {
+		s.exec("select posthorn.delete_namespace('shop', 3)")
+		equal(t, "checks that fail", value[string](s, `select coalesce(string_agg("check" || ': ' || found, ', '), '') from posthorn.doctor('1 minute') where found like 'could not be examined%'`), "")
+	}
+}
+
+// A deletion takes its locks in the order of those that close, open and keep.
+func TestDeletionWaitsBeforeItHasTheRow(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_namespace('shop')")
+	s.exec(closeShop)
+	s.exec(awaitShop)
+	deleter := s.another()
+	s.exec("begin")
+	s.exec("select posthorn.lock_stream_names()")
+	outcome := deleter.background("select posthorn.delete_namespace('shop')")
+	s.awaitBlocked(deleter)
+	s.exec("select from posthorn.namespaces where namespace = 'shop' for update nowait")
+	s.exec("commit")
+	if err := outcome(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A crash during a deletion loses none of its parts that matter, and it goes on.
@@ -421,7 +500,7 @@ func TestNamespaceMoves(t *testing.T) {
 	standby.AwaitReceived(t, primary)
 	standby.Promote(t)
 	there := connect(t, standby.URL())
-	equal(t, "to be deleted", column[string](there, "select posthorn.keep_namespace('shop')"), []string{"neighbour", "default"})
+	equal(t, "to be deleted", column[string](there, "select posthorn.keep_namespace('shop')"), []string{"default", "neighbour"})
 	if id := value[int64](there, "select posthorn.publish('shop', 'e')"); id <= last {
 		t.Errorf("event %d is published there after %d here", id, last)
 	}
@@ -437,10 +516,22 @@ func TestDeletionLooksAgain(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.tenant()
+	for _, relay := range []string{"a", "b"} {
+		s.exec("select posthorn.define_relay('shop', $1)", relay)
+	}
 	s.exec(closeShop)
 	s.exec(awaitShop)
+	for value[string](s, "select part from posthorn.delete_namespace('shop', 1)") != "groups" {
+	}
+	s.exec("insert into posthorn.lost_looks (next_id, group_id, entries) select 1, id, 1 from posthorn.groups where kind = 'relay'")
+	s.exec("insert into posthorn.webhook_attempts (event_id, webhook_id, attempt, duration_ms, outcome, request_id) select 1, id, 1, 1, 'delivered', 'r' from posthorn.webhooks")
+	late := "select (select count(*) from posthorn.lost_looks) + (select count(*) from posthorn.webhook_attempts)"
+	if value[int](s, late) < 2 {
+		t.Error("no result comes late")
+	}
 	for value[string](s, "select part from posthorn.delete_namespace('shop', 1)") != "events" {
 	}
+	equal(t, "results that came late", value[int](s, late), 0)
 	shop := s.namespaceID("shop")
 	s.exec("insert into posthorn.waiting_jobs (due_at, job, namespace_id, month) values (now(), -1, $1, now())", shop)
 	s.exec("insert into posthorn.events (id, namespace_id, stream_id, type, payload) values (-1, $1, 1, 'e', '{}')", shop)

@@ -8,7 +8,7 @@ declare
 begin
   select x.* into g from posthorn.groups x
   join posthorn.namespaces n on n.id = x.namespace_id
-  where n.namespace = namespace_name and x.name = group_name;
+  where n.namespace = namespace_name and x.name = group_name and n.deleting_at is null;
   if not found then
     perform posthorn.namespace_id(namespace_name);
     raise exception 'group % does not exist in namespace %', coalesce(quote_literal(group_name), 'null'), namespace_name

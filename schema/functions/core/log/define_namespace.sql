@@ -104,7 +104,8 @@ begin
   if n.deleting_at is not null then
     raise exception 'namespace % is being deleted', quote_literal(n.namespace)
       using errcode = 'PH008', detail = coalesce('it has moved to ' || n.moved_to, ''), constraint = coalesce(n.moved_to, ''),
-        hint = 'Use the database that it has moved to. Here it cannot be opened again.';
+        hint = case when n.namespace = 'default' then 'What was in it is being deleted, since another one has moved here and was kept. It opens by itself then: try later.'
+          else 'Use the database that it has moved to. Here it cannot be opened again.' end;
   elsif found then
     raise exception 'namespace % is closed', quote_literal(n.namespace)
       using errcode = 'PH008', detail = coalesce('it has moved to ' || n.moved_to, ''), constraint = coalesce(n.moved_to, ''),

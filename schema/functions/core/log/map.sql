@@ -22,6 +22,7 @@
 --   watch_in_turn                      one process does so for all, and notifies the others
 --   maintain_events_table              makes partitions ahead, drops those that are past retention and owed to nobody
 --   delete_events                      those of a namespace that is deleted: the only rows that refuse_change lets go
+--   delete_messages                    those that publish_to has written for a group of it
 --
 -- A cursor is a snapshot of Postgres: "seen are the transactions that had ended then". docs/log.md explains it.
 --
@@ -36,4 +37,4 @@
 --   refuse_reserved, stream_id, stream_ids, with_origin
 --
 -- For faces
---   delete_events, document_contains, lock_stream_names
+--   delete_events, delete_messages, document_contains, lock_stream_names

@@ -5,7 +5,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if tg_op = 'DELETE' then
-    if posthorn.is_being_deleted(old.namespace_id) then
+    if posthorn.is_being_deleted(case when old.namespace_id > 0 then old.namespace_id
+        else (select g.namespace_id from posthorn.groups g where g.id = -old.namespace_id) end)
+    then
       return old;
     end if;
   elsif tg_op = 'TRUNCATE' then
@@ -18,7 +20,8 @@ begin
 end $$;
 comment on function posthorn.refuse_change() is 'Trigger: keeps the log append-only.';
 
--- Whether each event of a partition is of a namespace that is deleted: a look at the index for each namespace that stays.
+-- Whether each event of a partition is of a namespace that is deleted: a look at the index for each namespace that stays, and
+-- for each of its groups, which have the messages of publish_to. Those of a group that is gone belong to nobody.
 create or replace function posthorn.has_deleted_only(partition regclass)
 returns boolean language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -33,8 +36,12 @@ begin
     select exists (
       select from posthorn.namespaces n
       where exists (
-        select from %s e
+        select from %1$s e
         where e.namespace_id = n.id and e.id > case when n.deleting_at is null or n.quiet_at is null then 0 else coalesce(n.delete_upto, 9223372036854775807) end))
+    or exists (
+      select from posthorn.namespaces n
+      join posthorn.groups g on g.namespace_id = n.id
+      where (n.deleting_at is null or n.quiet_at is null) and exists (select from %1$s e where e.namespace_id = -g.id))
     $sql$, partition) into stays;
   return not stays;
 end $$;
@@ -64,6 +71,21 @@ begin
   delete from posthorn.events e where e.namespace_id = n.id and e.id > n.deleted_to and e.id <= last;
   get diagnostics gone = row_count;
   update posthorn.namespaces x set deleted_to = last where x.id = n.id;
+  return gone;
+end $$;
+
+-- Deletes messages for subscriptions of a group whose namespace is being deleted, and returns how many.
+create or replace function posthorn.delete_messages(group_no int, max_rows int)
+returns bigint language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  last constant bigint := (
+    select max(x.id) from (select e.id from posthorn.events e where e.namespace_id = -group_no order by e.id limit max_rows) x);
+  gone bigint;
+begin
+  delete from posthorn.events e where e.namespace_id = -group_no and e.id <= last;
+  get diagnostics gone = row_count;
   return gone;
 end $$;
 

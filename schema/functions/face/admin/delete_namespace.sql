@@ -25,6 +25,8 @@ begin
   elsif current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'delete a namespace at isolation level read committed' using errcode = 'PH005';
   end if;
+  perform posthorn.lock_stream_names() -- before the row, as all that close and open a namespace; not for each part
+    where exists (select from posthorn.namespaces x where x.namespace = delete_namespace.namespace and x.deleting_at is null);
   select x.* into n from posthorn.namespaces x where x.namespace = delete_namespace.namespace for no key update; -- one at a time
   if not found then
     perform posthorn.namespace_id(delete_namespace.namespace); -- raises
@@ -87,30 +89,44 @@ begin
     perform posthorn.check_moved(kept);
     perform posthorn.begin_deletion(array(select x.id from posthorn.namespaces x where x.id <> kept.id and x.deleting_at is null order by x.id));
     perform posthorn.open_namespace(kept.namespace);
-  elsif not exists (select from posthorn.namespaces x where x.deleting_at is not null)
-    and exists (select from posthorn.namespaces x where x.namespace not in (kept.namespace, 'default'))
+  elsif exists (select from posthorn.namespaces x where x.namespace not in (kept.namespace, 'default') and x.deleting_at is null)
+    and not exists (select from posthorn.namespaces x where x.namespace = 'default' and x.deleting_at is not null) -- only keep does that
   then
     raise exception 'namespace % is open, so it has not just moved here', quote_literal(kept.namespace)
       using errcode = 'PH002', hint = 'Close it in the database that it comes from, and promote the standby when that has replayed the close.';
   end if;
   return query
-    select x.namespace from posthorn.namespaces x where x.deleting_at is not null order by x.namespace = 'default', x.namespace;
+    select x.namespace from posthorn.namespaces x where x.deleting_at is not null order by x.namespace <> 'default', x.namespace;
 end $$;
 comment on function posthorn.keep_namespace(text) is
   'admin: In the promoted copy of a database from which a namespace has moved: closes all others for good, opens that one, and returns those that delete_namespace is to be called for, until each is done. The namespace default is among them, and stays without what was in it. Called again, it returns those that are left.';
 
--- The deletion of all others by mistake, where the namespace was closed, is what this is to prevent.
+-- The deletion of all others by mistake, where the namespace was closed, is what this is to prevent. It cannot tell the standby
+-- from one that has taken the place of the old primary.
 create or replace function posthorn.check_moved(n posthorn.namespaces)
 returns void language plpgsql stable as $$
 begin
   if n.quiet_at is null then
     raise exception 'the close of namespace % is not complete here', quote_literal(n.namespace)
       using errcode = 'PH002', hint = 'This copy may lack events: a standby must have replayed namespaces.quiet_at before it is promoted.';
-  elsif not exists (select from posthorn.moves m where m.reason in ('promotion', 'restore') and m.at > n.quiet_at) then
+  elsif not posthorn.has_moved_here(n.namespace) then
     raise exception 'namespace % was closed in this database: it has not moved here', quote_literal(n.namespace)
       using errcode = 'PH002', hint = 'Call it in the database to which it has moved: a standby that was promoted after the close.';
   end if;
 end $$;
+
+-- By transaction ids, since the clocks of two servers differ. Those of a database that was restored from a dump are others.
+create or replace function posthorn.has_moved_here(namespace text)
+returns boolean language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select exists (
+    select from posthorn.namespaces n
+    join posthorn.moves m on m.reason = 'promotion' and m.reused_xid > n.closed_by or m.reason = 'restore' and m.at > n.quiet_at
+    where n.namespace = has_moved_here.namespace and n.quiet_at is not null and n.deleting_at is null)
+$$;
+comment on function posthorn.has_moved_here(text) is
+  'admin: Whether this database is a copy that was promoted or restored after a namespace was closed, so that keep_namespace takes it.';
 
 -- Closes namespaces for good, in one statement for each table, so that publishers of a namespace that stays wait shortly. Until
 -- this commits they are as they were.
@@ -210,7 +226,8 @@ begin
   return gone;
 end $$;
 
--- Deletes a group of a namespace, or some subscriptions of it if it has many.
+-- Deletes a group of a namespace, or some messages or subscriptions of it if it has many. What late results have written is
+-- found under the lock of the lead: no more come then.
 create or replace function posthorn.delete_group_of(ns int, max_rows int)
 returns bigint language plpgsql as $$
 declare
@@ -223,6 +240,12 @@ begin
   end if;
   delete from posthorn.readers r where r.group_no = g.id; -- before the lock of the group, as all locks of it
   perform posthorn.change_lead(g.kind, g.id);
+  gone := posthorn.delete_messages(g.id, max_rows);
+  if gone > 0 then
+    return gone;
+  end if;
+  delete from posthorn.webhook_attempts a where a.webhook_id = any (array(select w.id from posthorn.webhooks w where w.group_id = g.id));
+  delete from posthorn.lost_looks l where l.group_id = g.id;
   delete from posthorn.subscriptions s
   where s.id = any (array(select x.id from posthorn.subscriptions x where x.group_no = g.id limit max_rows));
   get diagnostics gone = row_count;

@@ -8,7 +8,8 @@ as $$
     select n.namespace, x.*, posthorn.failover_in_words(x.reason, x.at, x.timeline, x.replayed_at) as title
     from posthorn.namespaces n
     cross join lateral posthorn.list_failovers(n.namespace, examine_failovers.hidden_streams) x
-    where x.at > clock_timestamp() - interval '7 days'
+    where n.deleting_at is null -- else its name is refused
+      and x.at > clock_timestamp() - interval '7 days'
       and case when of_namespace is not null then n.namespace = of_namespace
         else exists (select from posthorn.lost_events l where l.namespace_id = n.id)
           or exists (select from posthorn.relays r join posthorn.groups g on g.id = r.group_id where g.namespace_id = n.id)

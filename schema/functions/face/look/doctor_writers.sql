@@ -53,6 +53,7 @@ as $$
       posthorn.seen_error(s.error, of_namespace, hidden_streams, 'import', s.import) as error,
       array(select t from unnest(s.trimmed) with ordinality u (t, n) where t <> all (hidden_streams) order by n) as trimmed,
       format('import %s of namespace %s', posthorn.shell_word(s.import), s.namespace) as title from posthorn.import_status s
+    join posthorn.namespaces n on n.namespace = s.namespace and n.deleting_at is null -- else its name is refused
     where (of_namespace is null or s.namespace = of_namespace)
       and s.import not in (select u.name from posthorn.unseen_things(of_namespace, hidden_streams, 'import') u)
   )

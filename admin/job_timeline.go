@@ -379,7 +379,7 @@ func spentSentence(seconds float64, spent map[string]float64, goesOn bool) strin
 	return sentence
 }
 
-// spentInWords is a period as sentences of the database have it, as in 12s, 5m3s, 3h5m or 9 days, but 350ms below a second.
+// spentInWords is a period as sentences of the database have it, see posthorn.in_words: 12s, 5m3s, 3h5m or 9 days; but 350ms below a second.
 func spentInWords(seconds float64) string {
 	part := func(n int64, unit string) string {
 		if n == 0 {

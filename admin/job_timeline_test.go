@@ -200,3 +200,15 @@ func TestTimelineAddsUp(t *testing.T) {
 		t.Errorf("it %s, and should say that it %s", timeline.Spent, want)
 	}
 }
+
+// Periods are written as in the sentences about jobs, which the database makes. Below a second they are more exact.
+func TestPeriodsInWords(t *testing.T) {
+	t.Parallel()
+	for seconds, want := range map[float64]string{
+		0: "0s", 0.35: "350ms", 0.9996: "1s", 59: "59s", 60: "1m", 77: "1m17s", 3569: "59m29s", 3570: "1h", 7020: "1h57m", 172799: "48h", 172800: "2 days", 900000: "10 days",
+	} {
+		if got := spentInWords(seconds); got != want {
+			t.Errorf("%v seconds are %q, not %q", seconds, got, want)
+		}
+	}
+}

@@ -154,6 +154,7 @@ var KeepNamespace = Op[KeepNamespaceInput, KeptNamespace]{
 			"ones are left.",
 		Example: "posthorn namespaces keep shop --only\nposthorn namespaces keep shop --only --yes --json",
 		ByHand:  map[Face]string{Command: "it goes on until the others are deleted, and shows its progress"},
+		Without: map[Face]string{Page: "it is a step of a move, whose other steps are commands"},
 	},
 	Call: func(ctx context.Context, a *admin.Admin, in *KeepNamespaceInput) (KeptNamespace, error) {
 		if err := in.Check(); err != nil {

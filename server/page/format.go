@@ -75,28 +75,6 @@ func period(seconds float64) string {
 	return fmt.Sprintf("%s days", count(seconds/86400))
 }
 
-// inWords is a period as sentences about jobs have it: 12s, 5m3s, 3h5m, 9 days. The function posthorn.in_words of the database
-// and the script write the same.
-func inWords(d time.Duration) string {
-	part := func(n int64, unit string) string {
-		if n == 0 {
-			return ""
-		}
-		return strconv.FormatInt(n, 10) + unit
-	}
-	s := int64(math.Round(max(d, 0).Seconds()))
-	switch {
-	case s >= 2*86400:
-		return strconv.FormatInt((s+43200)/86400, 10) + " days"
-	case s >= 3570:
-		minutes := (s + 30) / 60
-		return part(minutes/60, "h") + part(minutes%60, "m")
-	case s >= 60:
-		return part(s/60, "m") + part(s%60, "s")
-	}
-	return strconv.FormatInt(s, 10) + "s"
-}
-
 // size is a number of bytes.
 func size(bytes int64) string {
 	units := []string{"bytes", "KB", "MB", "GB", "TB"}

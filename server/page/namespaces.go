@@ -15,7 +15,6 @@ func (p *Pages) namespacePages() {
 	p.operation(op.DefineNamespace, back)
 	p.operation(op.CloseNamespace, back)
 	p.operation(op.OpenNamespace, back)
-	p.operation(op.KeepNamespace, back)
 	p.operation(op.DeleteNamespace, back)
 }
 

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 var markup = regexp.MustCompile(`<[^>]*>`)
@@ -36,15 +35,5 @@ func TestTextsOfManyLinesShowTheFirst(t *testing.T) {
 	}
 	if whole := string(short("a\n\tb")); !strings.Contains(whole, "title=\"a\n\tb\"") {
 		t.Errorf("on hover it shows %s", whole)
-	}
-}
-
-// Periods are written as in the sentences about jobs, which the database makes.
-func TestPeriodsInWords(t *testing.T) {
-	t.Parallel()
-	for seconds, want := range map[int]string{0: "0s", 59: "59s", 60: "1m", 77: "1m17s", 3569: "59m29s", 3570: "1h", 7020: "1h57m", 172799: "48h", 172800: "2 days", 900000: "10 days"} {
-		if got := inWords(time.Duration(seconds) * time.Second); got != want {
-			t.Errorf("%d seconds are %q, not %q", seconds, got, want)
-		}
 	}
 }

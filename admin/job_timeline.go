@@ -45,8 +45,12 @@ type JobPart struct {
 	Seconds float64   `json:"seconds"`        // that it has taken until now
 	Share   float64   `json:"share"`          // of the time of the job
 
-	spent string // what the job did in it, for the sentence
+	spent  string // what the job did in it, for the sentence
+	ending string // of an attempt that is over
 }
+
+// Ending says how an attempt has ended: the last of its words, after ", then ". It is empty for other parts.
+func (p JobPart) Ending() string { return p.ending }
 
 // Text is the words of a part with the event that ended it.
 func (p JobPart) Text() string {
@@ -147,6 +151,14 @@ func delayReason(s JobStep) string {
 	return "sleeps: " + s.Name
 }
 
+// fellAsleep says that an attempt ended with a sleep or a wait. Its time follows, which is none of the sleep.
+func fellAsleep(s JobStep) string {
+	if s.EventType != "" {
+		return "waited for " + s.EventType + ": " + s.Name
+	}
+	return "slept: " + s.Name
+}
+
 // ends are the actions that end an attempt, in words.
 var ends = map[string]string{
 	"COMPLETED": "completed", "FAILED": "failed", "EXPIRED": "its worker fell silent", "RESET": "reset", "CANCELLED": "cancelled", "SNOOZED": "put off",
@@ -171,11 +183,15 @@ func (l *life) ended(e JobEntry) {
 	name := cmp.Or(ends[e.Action], strings.ToLower(e.Action))
 	words := name + because(cmp.Or(e.ErrorMessage, e.Reason))
 	failed := e.Action == "FAILED" || e.Action == "EXPIRED"
-	if _, ok := l.asleep[e.Reason]; ok && e.Action == "SNOOZED" {
+	s, asleep := l.asleep[e.Reason]
+	if asleep = asleep && e.Action == "SNOOZED"; asleep {
 		words = e.Reason
 	}
 	if l.running.Action != "" {
-		l.attempt(JobPart{Failed: failed, Words: ": " + words, To: e.CreatedAt})
+		if asleep {
+			words = fellAsleep(s)
+		}
+		l.attempt(JobPart{Failed: failed, Words: ", then " + words, To: e.CreatedAt, ending: words})
 	} else {
 		l.taken(e.CreatedAt)
 		l.moment(e.CreatedAt, failed, name, words)

@@ -69,7 +69,7 @@ func TestTimelineTellsEachPart(t *testing.T) {
 			job: JobStatus{State: "failed", FinishedAt: second(9)},
 			log: []JobEntry{picked(5, 1), {Action: "EXPIRED", Attempt: 1, CreatedAt: second(9)}, {Action: "FAILED", Attempt: 1, ErrorMessage: "its worker went silent", CreatedAt: second(9)}},
 			want: []string{
-				"0-0 moment: enqueued", "0-5 queue: in the queue", "5-9 attempt failed: attempt 1 on w: its worker fell silent",
+				"0-0 moment: enqueued", "0-5 queue: in the queue", "5-9 attempt failed: attempt 1 on w, then its worker fell silent",
 				"9-9 moment failed: failed: its worker went silent",
 			},
 		},
@@ -77,20 +77,20 @@ func TestTimelineTellsEachPart(t *testing.T) {
 			job: JobStatus{State: "ready"},
 			log: []JobEntry{picked(5, 1), {Action: "FAILED", Attempt: 1, CreatedAt: second(9)}, {Action: "RESET", Reason: "repaired", CreatedAt: second(60)}},
 			want: []string{
-				"0-0 moment: enqueued", "0-5 queue: in the queue", "5-9 attempt failed: attempt 1 on w: failed", "60-60 moment: reset: repaired",
+				"0-0 moment: enqueued", "0-5 queue: in the queue", "5-9 attempt failed: attempt 1 on w, then failed", "60-60 moment: reset: repaired",
 				"60-100 queue: in the queue, open",
 			},
 		},
 		"a retry": {
 			job:  JobStatus{State: "retry"},
 			log:  []JobEntry{picked(0, 1), {Action: "FAILED", Attempt: 1, ErrorMessage: " refused\nat dial", NextRetryAt: second(300), CreatedAt: second(9)}},
-			want: []string{"0-0 moment: enqueued", "0-9 attempt failed: attempt 1 on w: failed: refused", "9-300 delay: until attempt 2 is due, open"},
+			want: []string{"0-0 moment: enqueued", "0-9 attempt failed: attempt 1 on w, then failed: refused", "9-300 delay: until attempt 2 is due, open"},
 		},
 		"a job that was put off, and woken by hand": {
 			job: JobStatus{State: "ready"},
 			log: []JobEntry{picked(0, 1), {Action: "SNOOZED", Attempt: 1, Reason: "closed", NextRetryAt: second(300), CreatedAt: second(9)}},
 			want: []string{
-				"0-0 moment: enqueued", "0-9 attempt: attempt 1 on w: put off: closed", "9-100 delay: put off: closed", "100-100 queue: in the queue, open",
+				"0-0 moment: enqueued", "0-9 attempt: attempt 1 on w, then put off: closed", "9-100 delay: put off: closed", "100-100 queue: in the queue, open",
 			},
 		},
 		"steps, of which some were over at once": {
@@ -103,7 +103,7 @@ func TestTimelineTellsEachPart(t *testing.T) {
 			},
 			log: []JobEntry{picked(0, 1), {Action: "SNOOZED", Attempt: 1, Reason: "sleeps: cool down", NextRetryAt: second(400), CreatedAt: second(6)}},
 			want: []string{
-				"0-0 moment: enqueued", "0-6 attempt: attempt 1 on w: sleeps: cool down", "0-3 step: step charge of attempt 1",
+				"0-0 moment: enqueued", "0-6 attempt: attempt 1 on w, then slept: cool down", "0-3 step: step charge of attempt 1",
 				"4-4 wait: wait paid for payment.settled of o-17, ended by event 42", "4-6 step: step pack of attempt 1", "6-400 sleep: sleep cool down, open",
 			},
 		},
@@ -123,10 +123,10 @@ func TestTimelineTellsEachPart(t *testing.T) {
 				{Action: "SNOOZED", Attempt: 3, Reason: "waits for paid: third", NextRetryAt: second(900), CreatedAt: second(97)},
 			},
 			want: []string{
-				"0-0 moment: enqueued", "0-1 attempt: attempt 1 on w: waits for paid: first", "1-90 wait: wait first for paid, which did not come in time",
-				"90-92 queue: in the queue", "92-93 attempt: attempt 2 on w: waits for paid: second",
+				"0-0 moment: enqueued", "0-1 attempt: attempt 1 on w, then waited for paid: first", "1-90 wait: wait first for paid, which did not come in time",
+				"90-92 queue: in the queue", "92-93 attempt: attempt 2 on w, then waited for paid: second",
 				"93-96 wait: wait second for paid, ended by an event of a stream that the token may not read",
-				"96-97 attempt: attempt 3 on w: waits for paid: third", "97-900 wait: wait third for paid, open",
+				"96-97 attempt: attempt 3 on w, then waited for paid: third", "97-900 wait: wait third for paid, open",
 			},
 		},
 		"a wait that was broken off, and went on": {
@@ -142,8 +142,8 @@ func TestTimelineTellsEachPart(t *testing.T) {
 				{Action: "COMPLETED", Attempt: 3, CreatedAt: second(51)},
 			},
 			want: []string{
-				"0-0 moment: enqueued", "0-1 attempt: attempt 1 on w: waits for paid: paid", "1-10 wait: wait paid for paid", "10-10 moment: reset",
-				"10-11 attempt: attempt 2 on w: waits for paid: paid", "11-50 wait: wait paid for paid, ended by event 42", "50-51 attempt: attempt 3 on w: completed",
+				"0-0 moment: enqueued", "0-1 attempt: attempt 1 on w, then waited for paid: paid", "1-10 wait: wait paid for paid", "10-10 moment: reset",
+				"10-11 attempt: attempt 2 on w, then waited for paid: paid", "11-50 wait: wait paid for paid, ended by event 42", "50-51 attempt: attempt 3 on w, then completed",
 			},
 		},
 		"a job of which only the newest entries are there": {

@@ -109,7 +109,7 @@ func TestJobPageShowsTextOfOthers(t *testing.T) {
 	b.get("/ui/default/jobs").wantPage(t, 200, "FAILED").wantHarmless(t).wantNone(t, "<b>")
 	page := b.get("/ui/default/job?id=1").wantPage(t, 200, "It has failed for good.").wantHarmless(t)
 	page.wantNone(t, "<b>x", "<b>w")
-	page.wantPage(t, 200, `<title>step &lt;script&gt;alert(1)&lt;/script&gt;\u202e of attempt 1`, "<title>attempt 1 on &lt;b&gt;w&lt;/b&gt;: failed: &lt;script&gt;")
+	page.wantPage(t, 200, `<title>step &lt;script&gt;alert(1)&lt;/script&gt;\u202e of attempt 1`, "<title>attempt 1 on &lt;b&gt;w&lt;/b&gt;, ", ", then failed: &lt;script&gt;")
 	if len(page.body) > 200_000 {
 		t.Errorf("the page has %d bytes", len(page.body))
 	}

@@ -63,17 +63,17 @@ func TestJobPageShowsTimeline(t *testing.T) {
 	page := s.visit(t).get("/ui/default/job?id=1").wantPage(t, 200, `<p id="state"><span class="tag">completed</span> <bdi>It was completed 0s ago, in attempt 4.</bdi></p>`)
 	want := []string{
 		"moment: enqueued", "queue: in the queue, 10 s",
-		"run bad: attempt 1 on w1: failed: connection refused, 5 s", "step: step charge of attempt 1, 2 s",
+		"run bad: attempt 1 on w1, 5 s, then failed: connection refused", "step: step charge of attempt 1, 2 s",
 		"rest: until attempt 2 is due, 60 s", "queue: in the queue, 5 s",
-		"run: attempt 2 on w2: sleeps: cool down, 2 s", "rest: sleep cool down, 60 min", "queue: in the queue, 59 min",
-		"run: attempt 3 on w3: waits for payment.settled: paid, 1 s", fmt.Sprintf("rest: wait paid for payment.settled of o-17, ended by event %d, 60 min", event),
-		"run: attempt 4 on w4: completed, 1 s",
+		"run: attempt 2 on w2, 2 s, then slept: cool down", "rest: sleep cool down, 60 min", "queue: in the queue, 59 min",
+		"run: attempt 3 on w3, 1 s, then waited for payment.settled: paid", fmt.Sprintf("rest: wait paid for payment.settled of o-17, ended by event %d, 60 min", event),
+		"run: attempt 4 on w4, 1 s, then completed",
 	}
 	if got := page.bars(); !slices.Equal(got, want) {
 		t.Errorf("the timeline is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	page.wantPage(t, 200, fmt.Sprintf(`<bdi>wait paid for payment.settled of o-17</bdi>, ended by <a href="/ui/default/event?id=%d">event %d</a>, 60 min`, event, event),
-		"<bdi>attempt 1 on w1: failed: connection refused</bdi>, 5 s (0%)",
+		"<bdi>attempt 1 on w1</bdi>, 5 s (0%), then <bdi>failed: connection refused</bdi>", `<li class="step"><span class="when">`,
 		`<p id="spent">It <bdi>took 3h: 1h waiting for payment.settled of o-17, 1h asleep, 58m53s in the queue, 1m between attempts, 9s running</bdi>.</p>`)
 }
 
@@ -89,7 +89,7 @@ func TestJobPageTimelineGoesOn(t *testing.T) {
 	for id, want := range map[int][]string{
 		1: {"moment: enqueued", "queue open: in the queue", "It is ready: has waited for a worker for 1m."},
 		2: {"moment: enqueued", "run open: attempt 1 on w: running", "It is running: w has"},
-		3: {"moment: enqueued", "run: attempt 1 on w: sleeps: night", "rest open: sleep night, 60.1 s so far, until " + began.Add(time.Hour).Format("2006-01-02 15:04:05 UTC"), "It sleeps: night, for 59m."},
+		3: {"moment: enqueued", "run: attempt 1 on w, then slept: night", "rest open: sleep night, 60.1 s so far, until " + began.Add(time.Hour).Format("2006-01-02 15:04:05 UTC"), "It sleeps: night, for 59m."},
 	} {
 		page := b.get(fmt.Sprintf("/ui/default/job?id=%d", id)).wantPage(t, 200, want[len(want)-1])
 		if got := page.bars(); !slices.Equal(got, want[:len(want)-1]) {

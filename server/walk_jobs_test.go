@@ -246,7 +246,7 @@ func walkTimeline(p *person) {
 	p.visit("/ui/default/job?id=1")
 	p.inSight("It was completed", "Timeline")
 	p.unfold("The timeline in words")
-	p.sees("attempt 1 on w1: failed: connection refused, 5 s", "sleep cool down, 60 min", "attempt 4 on w4: completed")
+	p.sees("attempt 1 on w1, 5 s (0%), then failed: connection refused", "sleep cool down, 60 min", "attempt 4 on w4, 1 s (0%), then completed")
 	p.clickIn("wait paid for payment.settled of o-17", "event 1")
 	p.sees("Event 1: payment.settled")
 }

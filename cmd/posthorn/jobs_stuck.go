@@ -14,7 +14,7 @@ import (
 func newJobsStuck(a *app) *cobra.Command {
 	in := &op.ListStuckJobsInput{}
 	cmd := listCommand[admin.StuckJob]{
-		about: aboutOf(op.ListStuckJobs, "FOR is the time since when it is stuck."), columns: stuckJobColumns,
+		about: aboutOf(op.ListStuckJobs, "FOR says how long the job has been stuck, SINCE since when."), columns: stuckJobColumns,
 		list: func(adm *admin.Admin, ctx context.Context) ([]admin.StuckJob, error) {
 			return op.ListStuckJobs.Call(ctx, adm, in)
 		},
@@ -23,10 +23,10 @@ func newJobsStuck(a *app) *cobra.Command {
 	return cmd
 }
 
-var stuckJobColumns = columns[admin.StuckJob]{"for|trouble|id|others|title|why|tags|worker", func(j admin.StuckJob) []any {
+var stuckJobColumns = columns[admin.StuckJob]{"for|since|trouble|id|others|title|why|tags|worker", func(j admin.StuckJob) []any {
 	others := ""
 	if j.Others > 0 {
 		others = fmt.Sprintf("+%d", j.Others)
 	}
-	return []any{roughSeconds(j.Seconds), j.Trouble, j.ID, others, j.Title, j.Why, strings.Join(j.Tags, ","), j.Worker}
+	return []any{roughSeconds(j.Seconds), j.Since, j.Trouble, j.ID, others, j.Title, j.Why, strings.Join(j.Tags, ","), j.Worker}
 }}

@@ -65,6 +65,13 @@ func usageHint(cmd *cobra.Command, err error) string {
 
 const rootLong = `Posthorn is an event platform inside PostgreSQL.
 
+WHEN SOMETHING IS WRONG
+  what is stuck         posthorn jobs stuck
+  who runs what         posthorn nodes busy
+  who is starved        posthorn jobs tags
+  where a job's time    posthorn jobs list --title TEXT, then
+  went                  posthorn jobs show ID
+
 The database is given by --database-url or the variable DATABASE_URL, as in
 postgres://user:password@host:5432/database. The usual PG variables, such as
 PGPASSWORD, supply the parts that the URL leaves out.

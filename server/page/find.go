@@ -1,8 +1,10 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +24,7 @@ const mostHits = 20
 // someJobs bounds the jobs with a text that are found.
 const someJobs = 5
 
-// findJobsBy looks for tags of jobs, and for a text in the payloads of the newest jobs.
+// findJobsBy looks for tags of jobs, and for a text in the titles and the payloads of the newest jobs.
 func findJobsBy(ctx context.Context, r *Request, q string) ([]hit, error) {
 	var hits []hit
 	tags, err := r.Admin.FindJobTags(ctx, q, mostHits)
@@ -32,14 +34,42 @@ func findJobsBy(ctx context.Context, r *Request, q string) ([]hit, error) {
 	for _, t := range tags {
 		hits = append(hits, hit{"tag", t, r.Link("jobs", "tag", t)})
 	}
-	jobs, _, err := r.Admin.SearchJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: someJobs}, Payload: q}, 0)
-	if _, err = r.inForm(ctx, err); err != nil { // a text that can be no payload finds none
+	titled, err := r.newestJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: mostHits}, Title: q})
+	if err != nil {
 		return nil, err
 	}
+	hits = append(hits, titleHits(r, q, titled)...)
+	jobs, err := r.newestJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: someJobs}, Payload: q})
 	for _, j := range jobs {
 		hits = append(hits, hit{"job with it in its payload", fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), r.Link("job", "id", j.ID)})
 	}
-	return hits, nil
+	return hits, err
+}
+
+// newestJobs searches the newest jobs. A text that can be in no job finds none.
+func (r *Request) newestJobs(ctx context.Context, s admin.JobSearch) ([]admin.JobStatus, error) {
+	jobs, _, err := r.Admin.SearchJobs(ctx, s, 0)
+	_, err = r.inForm(ctx, err)
+	return jobs, err
+}
+
+// titleHits are jobs with a text in their title, those first of which it is the whole title. Of several, the last hit is their list.
+func titleHits(r *Request, q string, jobs []admin.JobStatus) []hit {
+	other := func(j admin.JobStatus) int {
+		if j.Title == q {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(jobs, func(a, b admin.JobStatus) int { return cmp.Compare(other(a), other(b)) })
+	var hits []hit
+	for _, j := range jobs[:min(len(jobs), someJobs)] {
+		hits = append(hits, hit{"job", fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), r.Link("job", "id", j.ID)})
+	}
+	if len(jobs) > 1 {
+		hits = append(hits, hit{"jobs", "all with it in their title", r.Link("jobs", "title", q)})
+	}
+	return hits
 }
 
 // findWorkers looks for workers by their id or name.
@@ -68,7 +98,7 @@ func findWorkers(ctx context.Context, r *Request, q string) ([]hit, error) {
 }
 
 // findAnything looks for a number among events, jobs and dead letters, and for a text
-// in the names of groups and workers, in tags and payloads of jobs.
+// in the names of groups and workers, in tags, titles and payloads of jobs.
 func findAnything(ctx context.Context, r *Request) (*View, error) {
 	q := strings.TrimSpace(r.Value("q"))
 	var hits []hit

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -50,15 +51,25 @@ func (b bar) Class() string {
 
 // Text is shown when the pointer is on the bar, and read by screen readers.
 func (b bar) Text() string {
+	ending := b.Ending()
 	text := b.JobPart.Text()
+	if ending != "" {
+		text = b.Beginning()
+	}
 	if took := b.Took(); took != "" {
 		text += ", " + took
+	}
+	if ending != "" {
+		text += ", then " + ending
 	}
 	if b.SoFar != "" {
 		text += fmt.Sprintf(", %s so far, until %s", b.SoFar, b.To.UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
 	return text
 }
+
+// Beginning is the words of the bar without the ending, before which its time is written.
+func (b bar) Beginning() string { return strings.TrimSuffix(b.Words, ", then "+b.Ending()) }
 
 // Took is the length of a period that is over.
 func (b bar) Took() string {

@@ -6,6 +6,8 @@ import (
 	"html/template"
 	"strings"
 	"time"
+
+	"github.com/posthorn/posthorn/admin"
 )
 
 // The timeline has a line for each bar: its name, the bar, and how long it took. The numbers of its axis are the time since
@@ -15,6 +17,7 @@ const (
 	timelineLine                = 22.0
 	barLeft, barRight           = 262.0, 905.0
 	nameLength                  = 36 // characters that fit beside a bar
+	stepIndent                  = 12.0
 	leastBar                    = 2.0
 	nowRoom                     = 50.0 // of the axis, for the word
 	fewestSteps                 = 5.0  // of the axis
@@ -73,8 +76,12 @@ func (t timeline) drawBar(b *strings.Builder, y float64, bar bar) {
 	x := min(max(t.x(bar.From), barLeft), barRight-leastBar)
 	width := min(max(t.x(bar.To)-x, leastBar), barRight-x)
 	middle := y + timelineLine/2
-	fmt.Fprintf(b, `<g class="%s"><title>%s</title><rect class="line" x="0" y="%s" width="%.0f" height="%s"/><text class="name" x="6" y="%s">%s</text>`,
-		bar.Class(), template.HTMLEscapeString(inTitle(bar.Text(), someText)), place(y), timelineWidth, place(timelineLine), place(middle+4), template.HTMLEscapeString(beside(bar.Name, nameLength)))
+	indent, room := 0.0, nameLength
+	if bar.Kind == admin.PartStep { // of the attempt above
+		indent, room = stepIndent, nameLength-2
+	}
+	fmt.Fprintf(b, `<g class="%s"><title>%s</title><rect class="line" x="0" y="%s" width="%.0f" height="%s"/><text class="name" x="%s" y="%s">%s</text>`,
+		bar.Class(), template.HTMLEscapeString(inTitle(bar.Text(), someText)), place(y), timelineWidth, place(timelineLine), place(6+indent), place(middle+4), template.HTMLEscapeString(beside(bar.Name, room)))
 	fmt.Fprintf(b, `<rect class="bar" x="%s" y="%s" width="%s" height="%s"/>`, place(x), place(middle-height/2), place(width), place(height))
 	if took := cmp.Or(bar.Took(), bar.SoFar); took != "" {
 		fmt.Fprintf(b, `<text x="%s" y="%s" text-anchor="end">%s</text>`, place(timelineWidth-6), place(middle+4), template.HTMLEscapeString(took))

@@ -74,11 +74,14 @@ func TestTimelineDrawing(t *testing.T) {
 	svg := string(timeline.SVG())
 	for _, want := range []string{
 		`<g class="run bad"><title>attempt 1 on &lt;b&gt;\u202e&amp;&lt;/b&gt;: failed: &lt;script&gt;, 1 s</title>`, `class="rest open"><title>put off: &lt;script&gt;, 60 min so far, until 2026-03-01 14:00:00 UTC</title>`,
-		`<path class="now"`, ">now</text>", `aria-label="4 bars in 63 min. The list below says the same in words."`, ">30 min</text>", "lon…</text>",
+		`<path class="now"`, ">now</text>", `aria-label="4 bars in 63 min. The list below says the same in words."`, ">30 min</text>", "long l…</text>",
 	} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture has no %s:\n%s", want, svg)
 		}
+	}
+	if !strings.Contains(svg, `x="18.0" y="63.0">&lt;i&gt;`) {
+		t.Errorf("the step is not indented:\n%s", svg)
 	}
 	for _, bad := range []string{"<b>", "<i>", "<script", "\u202e", "NaN", "Inf", `width="-`} {
 		if strings.Contains(svg, bad) {

@@ -66,7 +66,7 @@ func (c *Client) Run(ctx context.Context) error {
 	return context.Cause(stop)
 }
 
-// announce tells workers of what upkeep has done for them.
+// announce tells workers of events that upkeep has published, and of jobs that it has made ready.
 func (c *Client) announce(events, jobs bool) {
 	if events {
 		c.logWatch.Announce(logwatch.Events)

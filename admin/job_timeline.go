@@ -45,7 +45,7 @@ type JobPart struct {
 	Seconds float64   `json:"seconds"`        // that it has taken until now
 	Share   float64   `json:"share"`          // of the time of the job
 
-	spent  string // what the job did in it, for the sentence
+	spent  string // the name of this time in the sentence
 	ending string // of an attempt that is over
 }
 

@@ -71,7 +71,7 @@ func (a *Admin) OpenNamespace(ctx context.Context, name string) error {
 	return a.changeNamespace(ctx, name, entry{"open-namespace", name, nil}, "select posthorn.open_namespace($1::text)", name)
 }
 
-// DeletedPart is what one call of [Admin.DeleteNamespace] has done.
+// DeletedPart is the work of one call of [Admin.DeleteNamespace].
 type DeletedPart struct {
 	Part string `json:"part"`              // the table or the kind of thing; or what the deletion waits for
 	Rows int64  `json:"rows" db:"deleted"` // about how many were deleted

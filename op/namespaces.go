@@ -126,7 +126,7 @@ type KeepNamespaceInput struct {
 	Body KeepNamespaceBody
 }
 
-// KeepNamespaceBody is what somebody has to mean.
+// KeepNamespaceBody confirms that all other namespaces go.
 type KeepNamespaceBody struct {
 	Only bool `json:"only" flag:"only" doc:"Needed: all other namespaces are deleted"`
 }

@@ -123,7 +123,6 @@ var everyday = []calls{
 	// The first part of a deletion closes, and a further one looks through the tables that have no index by namespaces.
 	{before: "update posthorn.namespaces set closed_at = now(), closed_by = '3', quiet_at = now() where namespace = 'other'; " +
 		"insert into posthorn.moves (next_id, reason, last_id, timeline, reused_xid) values (0, 'promotion', 0, 1, '4')", reads: 12 * many, statements: []string{
-		"select posthorn.has_moved_here('other')",
 		"select posthorn.delete_namespace('other')",
 		"select posthorn.keep_namespace('other')",
 	}},

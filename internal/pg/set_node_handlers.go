@@ -33,7 +33,7 @@ type NodeHandler struct {
 	Names    []string // all its names, the present one first
 }
 
-// KeepGroup does what [KeepSubscriptions] and [GroupHandlers] do, in one statement.
+// KeepGroup is [KeepSubscriptions] and [GroupHandlers] in one statement.
 func KeepGroup(ctx context.Context, db DB, namespace string, group Group) (filtered bool, handlers []NodeHandler, err error) {
 	type row struct {
 		Filtered bool

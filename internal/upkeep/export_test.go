@@ -26,7 +26,7 @@ func (u *upkeep) FollowNews(ctx context.Context, news News) { u.followNews(ctx, 
 // PauseAfter returns the pause of a process after its last turn of upkeep.
 func PauseAfter(withoutTurn time.Duration) time.Duration { return pauseAfter(withoutTurn) }
 
-// ReadReport returns what follows from the report of a call: whether it had no turn, and what is announced.
+// ReadReport returns the outcome of a call by its report: whether it had no turn, and whether events and jobs are announced.
 func ReadReport(t testing.TB, report string) (skipped, events, jobs bool) {
 	var done tended
 	if err := json.Unmarshal([]byte(report), &done); err != nil {

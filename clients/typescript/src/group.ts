@@ -361,7 +361,7 @@ export class Group {
     this.setOthers(rows)
   }
 
-  /** Does what keepSubscriptions and loadOthers do, in one statement. */
+  /** keepSubscriptions and loadOthers in one statement. */
   private async keep(): Promise<void> {
     const { client } = this
     const rows = await client.database.query('keep group', `

@@ -228,7 +228,7 @@ func (c *Patroni) CanBeCut() bool { return c.network != nil }
 // Cut cuts the member, its Patroni and its member of etcd from all others and from the test.
 func (m *Member) Cut(t testing.TB) { m.cluster.network.set(t, m.number, "down") }
 
-// Mend ends what Cut has begun.
+// Mend connects a member again after Cut.
 func (m *Member) Mend(t testing.TB) { m.cluster.network.set(t, m.number, "up") }
 
 // URLFrom is the URL with the addresses of all servers, beginning with a member's, of which clients choose the primary.

@@ -29,7 +29,7 @@ $$;
 comment on function posthorn.timed_job_history(bigint, int, text) is
   'consumer: The newest log entries of a job, in order. took_ms of an entry that ends an attempt: how long that took, as its worker measured it, or since the worker took the job.';
 
--- The key of an event may be one of a stream that not all may read, who see the job: the view jobs leaves it out.
+-- Not everybody who sees a job may read the stream of the event that it waits for. So the view jobs leaves the key of the event out.
 create or replace function posthorn.explain_waits(namespace text, jobs bigint[], hidden_streams text[] default '{}')
 returns table (job bigint, why text) language sql stable security definer
 set search_path = pg_catalog, pg_temp

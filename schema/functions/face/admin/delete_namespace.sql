@@ -101,32 +101,23 @@ end $$;
 comment on function posthorn.keep_namespace(text) is
   'admin: In the promoted copy of a database from which a namespace has moved: closes all others for good, opens that one, and returns those that delete_namespace is to be called for, until each is done. The namespace default is among them, and stays without what was in it. Called again, it returns those that are left.';
 
--- The deletion of all others by mistake, where the namespace was closed, is what this is to prevent. It cannot tell the standby
--- from one that has taken the place of the old primary.
+-- Refuses keep_namespace in the database where the namespace was closed, where it would delete all others by mistake. A standby
+-- that has taken the place of the old primary looks like the new side. It goes by transaction ids, since the clocks of two servers
+-- differ. Those of a database that was restored from a dump are others.
 create or replace function posthorn.check_moved(n posthorn.namespaces)
 returns void language plpgsql stable as $$
 begin
   if n.quiet_at is null then
     raise exception 'the close of namespace % is not complete here', quote_literal(n.namespace)
       using errcode = 'PH002', hint = 'This copy may lack events: a standby must have replayed namespaces.quiet_at before it is promoted.';
-  elsif not posthorn.has_moved_here(n.namespace) then
+  elsif not exists (
+    select from posthorn.moves m
+    where m.reason = 'promotion' and m.reused_xid > n.closed_by or m.reason = 'restore' and m.at > n.quiet_at)
+  then
     raise exception 'namespace % was closed in this database: it has not moved here', quote_literal(n.namespace)
       using errcode = 'PH002', hint = 'Call it in the database to which it has moved: a standby that was promoted after the close.';
   end if;
 end $$;
-
--- By transaction ids, since the clocks of two servers differ. Those of a database that was restored from a dump are others.
-create or replace function posthorn.has_moved_here(namespace text)
-returns boolean language sql stable security definer
-set search_path = pg_catalog, pg_temp
-as $$
-  select exists (
-    select from posthorn.namespaces n
-    join posthorn.moves m on m.reason = 'promotion' and m.reused_xid > n.closed_by or m.reason = 'restore' and m.at > n.quiet_at
-    where n.namespace = has_moved_here.namespace and n.quiet_at is not null and n.deleting_at is null)
-$$;
-comment on function posthorn.has_moved_here(text) is
-  'admin: Whether this database is a copy that was promoted or restored after a namespace was closed, so that keep_namespace takes it.';
 
 -- Closes namespaces for good, in one statement for each table, so that publishers of a namespace that stays wait shortly. Until
 -- this commits they are as they were.
@@ -142,7 +133,7 @@ begin
   perform posthorn.refuse_work(begin_deletion.namespaces);
 end $$;
 
--- Notes that nothing from before the deletion can still write; otherwise says, after a second, what may.
+-- Notes that no transaction from before the deletion can still write; otherwise returns, after a second, those that may.
 create or replace function posthorn.await_deletion(n posthorn.namespaces)
 returns text language plpgsql as $$
 declare
@@ -187,8 +178,8 @@ begin
   end if;
 end $$;
 
--- The tables with rows of a namespace, and which rows of x these are; $1 is its id, and $2 its name. First what acts by itself
--- or may act, so that it acts no more; rows come after those that are found through them.
+-- The tables with rows of a namespace, and the condition of these rows in x; $1 is its id, and $2 its name. Schedules, tokens and
+-- nodes come first, so that nothing new begins. A row comes after those that are found through it.
 create or replace function posthorn.deletion_steps()
 returns table (nth bigint, part text, condition text) language sql immutable as $$
   select row_number() over (), s.part, case s.rows

@@ -47,7 +47,6 @@ $$;
 create or replace function posthorn.open_namespace(namespace text)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set lock_timeout = '10s'
 as $$
 declare

@@ -255,7 +255,8 @@ func TestClientKeepsCancelledClaims(t *testing.T) {
 	handedOut("last")
 }
 
-// A process that has seen the new primary refuses the old one, which comes first in its URL.
+// A process that has seen the new primary refuses the old one, which is in the same URL. It uses the
+// two sides of a move, which are in different ones.
 func TestClientRefusesTheOldPrimary(t *testing.T) {
 	t.Parallel()
 	testnode.Dir(t)
@@ -263,6 +264,11 @@ func TestClientRefusesTheOldPrimary(t *testing.T) {
 	promoted := old.Standby(t, "standby")
 	promoted.Promote(t)
 	address := func(s *testpg.Server) string { return fmt.Sprintf("127.0.0.1:%d", s.Port()) }
+	env := []string{"POSTHORN_DATABASE_URL=" + promoted.URL(), "POSTHORN_OTHER_URL=" + old.URL()}
+	sides := startNode(t, t.Output(), env, "dist/test/worker.js", "both sides", "default", "effects")
+	if line := await.Value(t, "line", sides.lines); line != "published" {
+		t.Errorf("the other side of a move: %s", line)
+	}
 	url := strings.Replace(old.URL(), address(old), address(promoted)+","+address(old), 1)
 	worker := startWorker(t, url, "publish")
 	worker.await("published", 1)
@@ -274,8 +280,8 @@ func TestClientRefusesTheOldPrimary(t *testing.T) {
 		return strings.Contains(line, address(old)+" is an old primary")
 	})
 	var events int
-	if err := connect(t, old.URL()).QueryRow(t.Context(), "select count(*) from posthorn.events").Scan(&events); err != nil || events > 0 {
-		t.Errorf("%d events at the old primary (%v)", events, err)
+	if err := connect(t, old.URL()).QueryRow(t.Context(), "select count(*) from posthorn.events").Scan(&events); err != nil || events != 1 {
+		t.Errorf("%d events at the old primary, and not the one of the other side (%v)", events, err)
 	}
 }
 

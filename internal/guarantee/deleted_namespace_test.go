@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
 // inhabit gives a namespace a row in each table that has rows of namespaces.
@@ -503,6 +506,12 @@ func TestNamespaceMoves(t *testing.T) {
 	equal(t, "to be deleted", column[string](there, "select posthorn.keep_namespace('shop')"), []string{"default", "neighbour"})
 	if id := value[int64](there, "select posthorn.publish('shop', 'e')"); id <= last {
 		t.Errorf("event %d is published there after %d here", id, last)
+	}
+	other := testworld.OpenClient(t, posthorn.Config{DatabaseURL: standby.URL(), Namespace: "shop"}) // one process has clients of both sides
+	for _, client := range []*posthorn.Client{other, w.Client, other} {
+		if _, err := client.Publish(t.Context(), client.Pool(), posthorn.Message{Type: "e"}); err != nil {
+			t.Error(err)
+		}
 	}
 	there.deleteAll("neighbour", 100)
 	there.deleteAll("default", 100)

@@ -12,5 +12,5 @@ func LaterTimeline(conn *pgx.Conn) {
 	i := *c.identity.Load()
 	i.timeline, i.asked = i.timeline+1, time.Time{}
 	c.identity.Store(&i)
-	clusters.note(i, false)
+	clusters.note(c.monitor.places, i, false)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +26,8 @@ type monitor struct {
 	beforeConnect  func(context.Context, *pgx.ConnConfig) error
 	dial           pgconn.DialFunc
 	connectTimeout time.Duration
-	severalHosts   bool // the URL has several addresses
+	places         []string // the addresses of the URL, see [placesOf]
+	severalHosts   bool     // there are several
 	log            *slog.Logger
 
 	mu     sync.Mutex
@@ -55,10 +55,8 @@ func newMonitor(config *pgx.ConnConfig, log *slog.Logger) *monitor {
 		config: config.Copy(), dial: config.DialFunc, log: log,
 		conns: map[*watchedConn]struct{}{}, silent: map[string]time.Time{}, probed: map[string]time.Time{}, pooled: map[string]bool{}, old: map[string]uint64{},
 	}
-	first := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
-	for _, other := range config.Fallbacks { // some differ only in TLS
-		m.severalHosts = m.severalHosts || net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port))) != first
-	}
+	m.places = placesOf(&config.Config)
+	m.severalHosts = len(m.places) > 1
 	m.connectTimeout = config.ConnectTimeout
 	if m.connectTimeout == 0 {
 		m.connectTimeout = connectTime

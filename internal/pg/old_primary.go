@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,11 @@ import (
 // same system identifier. So this process keeps the highest timeline that it has seen of each
 // cluster, asks each server on each new connection, and once a minute, and leaves one with a
 // lower timeline. A process that has seen only the old primary cannot know.
+//
+// A tenant that has moved leaves two primaries of one cluster, and a program may use both. So a
+// timeline counts for the addresses of the URL through which it was seen, and for all pools whose
+// URL has one of them. Behind a pooler two sides may have one address, and differ in the name of
+// the database.
 
 // askAgain is how long a connection is used before its server is asked again: a pooler or an
 // address may have moved to another one.
@@ -39,27 +45,50 @@ type identity struct {
 	asked    time.Time
 }
 
-// clusters are the facts that this process has seen of each cluster, by system identifier.
-var clusters = seenClusters{timelines: map[string]uint64{}, synchronous: map[string]bool{}}
+// clusters are the facts that this process has seen of each cluster.
+var clusters = seenClusters{timelines: map[clusterAt]uint64{}, synchronous: map[string]bool{}}
 
 type seenClusters struct {
 	mu          sync.Mutex
-	timelines   map[string]uint64 // the highest of a primary
-	synchronous map[string]bool   // it has had synchronous standbys
+	timelines   map[clusterAt]uint64 // the highest of a primary
+	synchronous map[string]bool      // it has had synchronous standbys, by system identifier
 }
 
-func (s *seenClusters) note(i identity, synchronous bool) {
+// clusterAt is a cluster at one place of a URL, see [placesOf].
+type clusterAt struct{ system, place string }
+
+// placesOf returns the addresses of a URL, each with the name of the database.
+func placesOf(config *pgconn.Config) []string {
+	places := []string{placeOf(config.Host, config.Port, config.Database)}
+	for _, other := range config.Fallbacks { // some differ only in TLS
+		if place := placeOf(other.Host, other.Port, config.Database); !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
+	return places
+}
+
+func placeOf(host string, port uint16, database string) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port))) + "/" + database
+}
+
+func (s *seenClusters) note(places []string, i identity, synchronous bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.timelines[i.system] = max(s.timelines[i.system], i.timeline)
+	for _, place := range places {
+		at := clusterAt{i.system, place}
+		s.timelines[at] = max(s.timelines[at], i.timeline)
+	}
 	s.synchronous[i.system] = s.synchronous[i.system] || synchronous
 }
 
-// newer returns the highest timeline that was seen, if that is higher.
-func (s *seenClusters) newer(i identity) (timeline uint64, ok bool) {
+// newer returns the highest timeline that was seen at some places, if that is higher.
+func (s *seenClusters) newer(places []string, i identity) (timeline uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	timeline = s.timelines[i.system]
+	for _, place := range places {
+		timeline = max(timeline, s.timelines[clusterAt{i.system, place}])
+	}
 	return timeline, i.timeline != 0 && i.timeline < timeline
 }
 
@@ -107,7 +136,7 @@ func (m *monitor) isCurrent(ctx context.Context, conn *pgconn.PgConn) bool {
 		return true
 	}
 	i := *c.identity.Load()
-	if _, old := clusters.newer(i); old {
+	if _, old := clusters.newer(m.places, i); old {
 		return false
 	}
 	if time.Since(i.asked) < askAgain {
@@ -135,8 +164,8 @@ func (m *monitor) ask(ctx context.Context, conn *pgconn.PgConn) error {
 	i := identity{system: string(row[0]), asked: time.Now()}
 	i.timeline, _ = strconv.ParseUint(string(row[1]), 16, 32) // 0 if it is empty
 	c.identity.Store(&i)
-	clusters.note(i, len(row[2]) > 0)
-	if newest, old := clusters.newer(i); old {
+	clusters.note(m.places, i, len(row[2]) > 0)
+	if newest, old := clusters.newer(m.places, i); old {
 		m.warnOfOldPrimary(c.address, i.timeline, newest)
 		return &oldPrimaryError{c.address, i.timeline, newest}
 	}

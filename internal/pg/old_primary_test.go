@@ -1,10 +1,12 @@
 package pg_test
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/testpg"
@@ -23,5 +25,29 @@ func TestConnectionsAreAskedAgain(t *testing.T) {
 		t.Error("the old primary is used")
 	} else if !strings.Contains(err.Error(), "is an old primary, of timeline 1: this process has seen timeline 2") {
 		t.Error(err)
+	}
+}
+
+// The timeline that a pool has seen counts for the pools whose URL has the same address and database:
+// a program may use both sides of a move.
+func TestOldPrimaryOfAnotherURL(t *testing.T) {
+	t.Parallel()
+	url := testpg.StartPrimary(t, nil).URL()
+	other := strings.Replace(url, "/posthorn?", "/postgres?", 1)
+	elsewhere := strings.Replace(url, "127.0.0.1", "localhost", 1)
+	if other == url || elsewhere == url {
+		t.Fatal("the URL has changed: " + url)
+	}
+	conn := must(openURL(t, url, pgx.QueryExecModeCacheStatement).Acquire(t.Context()))(t)
+	defer conn.Release()
+	pg.LaterTimeline(conn.Conn())
+	for _, url := range []string{other, elsewhere} {
+		must(openURL(t, url, pgx.QueryExecModeCacheStatement).Acquire(t.Context()))(t).Release()
+	}
+	both := strings.Replace(url, "127.0.0.1", "localhost,127.0.0.1", 1)
+	for _, url := range []string{url, both} {
+		if _, err := pg.Open(t.Context(), must(pgxpool.ParseConfig(url))(t), slog.New(slog.DiscardHandler)); err == nil {
+			t.Error("the old primary is used")
+		}
 	}
 }

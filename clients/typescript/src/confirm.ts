@@ -13,8 +13,19 @@ const identitySQL = `
     pg_catalog.current_setting('synchronous_standby_names')
   from pg_catalog.pg_control_system() s`
 
-/** What this process has seen of each cluster, by system identifier. */
-const clusters = new Map<string, { timeline: number; synchronous: boolean }>()
+/** The clusters that have had synchronous standbys, by system identifier. */
+const synchronous = new Set<string>()
+
+/**
+ * The highest timeline that this process has seen of each cluster, by system identifier and address. A timeline counts for
+ * all addresses of the URL through which it was seen. A tenant that has moved leaves two primaries of one cluster, at
+ * different addresses, and a program may use both.
+ */
+const timelines = new Map<string, number>()
+
+function placeOf(client: pg.Client): string {
+  return `${client.host}:${client.port}/${client.database}`
+}
 
 /** A connection that knows its server. */
 export interface Confirmed {
@@ -25,9 +36,9 @@ export interface Confirmed {
 /**
  * Makes connections whose statements fail where a commit's wait for a synchronous standby was cancelled: the server reports
  * success with a warning, and a failover may lose the transaction. They also refuse a primary with a lower timeline than
- * this process has seen: it is an old one, and a failover has happened since.
+ * this process has seen: it is an old one, and a failover has happened since. `urls` has one for each host, if there are several.
  */
-export function confirming<C extends ClientClass>(Base: C): C {
+export function confirming<C extends ClientClass>(Base: C, urls: string[] = []): C {
   return class extends (Base as ClientClass) implements Confirmed {
     private cancelledWait = false
     private system = ''
@@ -62,7 +73,7 @@ export function confirming<C extends ClientClass>(Base: C): C {
     }
 
     mayWait(): boolean {
-      return clusters.get(this.system)?.synchronous ?? false
+      return synchronous.has(this.system)
     }
 
     /** Reports once that a wait was cancelled. */
@@ -70,6 +81,10 @@ export function confirming<C extends ClientClass>(Base: C): C {
       const was = this.cancelledWait
       this.cancelledWait = false
       return was
+    }
+
+    private places(): string[] {
+      return urls.length ? urls.map((connectionString) => placeOf(new Base({ connectionString }))) : [placeOf(this)]
     }
 
     private async identify(): Promise<void> {
@@ -82,12 +97,14 @@ export function confirming<C extends ClientClass>(Base: C): C {
       }
       const [system, hex, names] = row as [string, string, string]
       const timeline = parseInt(hex || '0', 16)
-      const seen = clusters.get(system) ?? { timeline: 0, synchronous: false }
-      clusters.set(system, { timeline: Math.max(seen.timeline, timeline), synchronous: seen.synchronous || names !== '' })
+      const keys = this.places().map((place) => `${system} ${place}`)
+      keys.forEach((key) => timelines.set(key, Math.max(timelines.get(key) ?? 0, timeline)))
+      const newest = Math.max(...keys.map((key) => timelines.get(key)!))
+      if (names) synchronous.add(system)
       this.system = system
-      if (timeline && timeline < seen.timeline) {
+      if (timeline && timeline < newest) {
         void this.end().catch(() => undefined)
-        throw new Error(`the database at ${this.host}:${this.port} is an old primary, of timeline ${timeline}: this process has seen timeline ${seen.timeline} of the same cluster`)
+        throw new Error(`the database at ${this.host}:${this.port} is an old primary, of timeline ${timeline}: this process has seen timeline ${newest} of the same cluster`)
       }
     }
   } as unknown as C

@@ -158,7 +158,7 @@ export function settingsOf(databaseUrl: string, applicationName?: string): pg.Po
   }
   const urls = parts[2]!.split(',').map((host) => parts[1] + host + parts[3])
   let used = 0
-  class HostClient extends confirming(pg.Client) {
+  class HostClient extends confirming(pg.Client, urls) {
     private readonly turn = used
 
     constructor(config: pg.ClientConfig) {

@@ -89,6 +89,14 @@ const roles: Record<string, () => void> = {
       }
     }
   })(),
+  // Publishes at the other side of a move, after it has seen the new one.
+  'both sides': () => void (async () => {
+    await ph.publish(ph.pool, { type: 'x' })
+    const other = await Posthorn.open({ databaseUrl: process.env['POSTHORN_OTHER_URL']! })
+    await other.publish(other.pool, { type: 'x' })
+    await other.close()
+    say('published')
+  })().catch((error) => say(error.message)),
   // Takes events and jobs. One whose claim is dropped comes again after a second.
   claims: () => {
     ph.group('claims', { start: 'beginning', leaseFor: 1000 }).handle('h', '>', (e) => say(`event ${e.key}`))

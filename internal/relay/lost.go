@@ -56,8 +56,8 @@ func (l *leadership) findLost() error {
 	}
 }
 
-// compare compares streams. One that cannot be read stops no other. If the database fails, the next
-// leader compares them again.
+// compare compares streams. One that cannot be read stops no other. If the database fails for longer,
+// the next leader compares them again.
 func (l *leadership) compare(streams []string, since int64) error {
 	var entries, lost int64
 	text := ""
@@ -115,7 +115,7 @@ func (l *leadership) compareStream(stream string, since int64) (read, lost int64
 				known++
 			}
 		}
-		missing, err := pg.NoteLostEvents(l.ctx, l.Pool, l.lead, events)
+		missing, err := insist(l, func() ([]int64, error) { return pg.NoteLostEvents(l.ctx, l.Pool, l.lead, events) })
 		if err != nil {
 			return read, lost, nil, err
 		}
@@ -126,15 +126,21 @@ func (l *leadership) compareStream(stream string, since int64) (read, lost int64
 	return read, lost, nil, nil
 }
 
-// readBack reads entries, and tries again if the broker fails.
-func (l *leadership) readBack(stream, before string) (entries []Entry, err error) {
-	for tries := 1; tries <= 5; tries++ {
+func (l *leadership) readBack(stream, before string) ([]Entry, error) {
+	return insist(l, func() ([]Entry, error) {
 		ctx, cancel := context.WithTimeout(l.ctx, l.Timeout)
-		entries, err = l.Read.ReadBack(ctx, stream, before, readBackAtOnce)
-		cancel()
-		if err == nil || !worker.Pause(l.going, l.Backoff.after(tries)) {
+		defer cancel()
+		return l.Read.ReadBack(ctx, stream, before, readBackAtOnce)
+	})
+}
+
+// insist asks up to five times, while the broker or the database fails: a comparison that began anew
+// each time might never end, as long as connections break now and then.
+func insist[T any](l *leadership, ask func() (T, error)) (answer T, err error) {
+	for tries := 1; tries <= 5; tries++ {
+		if answer, err = ask(); err == nil || !worker.Pause(l.going, l.Backoff.after(tries)) {
 			break
 		}
 	}
-	return entries, err
+	return answer, err
 }

@@ -82,6 +82,27 @@ func TestDatabaseFailsWhileRelayCompares(t *testing.T) {
 	testworld.Equal(t, "errors", testworld.Column[string](r, "select unnest(errors) from posthorn.list_failovers('default')"), []string{})
 }
 
+// Every second time the database fails while a relay compares. The comparison goes on where it was.
+func TestDatabaseFailsNowAndThenWhileRelayCompares(t *testing.T) {
+	t.Parallel()
+	r := newRelaying(t)
+	sink := &readable{table: r.sink, stream: "a"}
+	sink.has(r.send("a", 3)...)
+	lost := r.lose(sink, 500)
+	r.Exec(`
+		create sequence tries;
+		create function no() returns trigger language plpgsql as $$ begin
+			if nextval('public.tries') % 2 = 1 then
+				raise 'the database fails';
+			end if;
+			return null;
+		end $$;
+		create trigger no before insert on posthorn.lost_events for each statement execute function no()`)
+	r.relay(soon(), sink)
+	r.Await("select exists (select from posthorn.lost_looks)")
+	testworld.Equal(t, "the lost events", testworld.Column[int64](r, lostEvents), lost)
+}
+
 // A relay has written many events since a failover, and has not compared: its comparison was
 // lost in a second failover. The lost events are behind more events than a window has.
 func TestLostEventsBehindLaterOnes(t *testing.T) {

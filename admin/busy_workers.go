@@ -18,13 +18,13 @@ type BusyWorker struct {
 	Since   time.Time `json:"since"`   // when the worker took it
 	Seconds float64   `json:"seconds"` // that have passed since then
 	Until   time.Time `json:"until"`   // when others may take it, unless its worker sends a sign before
-	Stalled bool      `json:"stalled"` // the worker of the job has sent no sign for 30 seconds, or the lease is past its deadline
+	Stalled bool      `json:"stalled"` // the worker of the job has sent no heartbeat for 30 seconds, or the lease is past its deadline
 	Slow    bool      `json:"slow"`    // the job has run for more than a minute, and ten times as long as 95 of 100 jobs with its tag
 	Why     string    `json:"why,omitempty"`
 }
 
-// BusyWorkers returns the jobs and leases that workers have, those first that have lasted
-// longest: up to most of them.
+// BusyWorkers returns the jobs and leases that workers have, up to most of them: those that have lasted longest, and together those
+// of one worker.
 func (a *Admin) BusyWorkers(ctx context.Context, most int) ([]BusyWorker, error) {
 	return a.BusyWorkersInTrouble(ctx, "", most)
 }

@@ -117,7 +117,7 @@ func TestReasonsOfStuckJobs(t *testing.T) {
 		w.Exec(sql)
 	}
 	for id, sentence := range map[int64]string{
-		2: `behind job 1, which failed \d+s ago: broken`, 3: "w has sent no sign for 10m.*", 4: `behind job 2, and so behind job 1, which failed \d+s ago: broken`, 5: `behind 2 jobs; job 1 failed \d+s ago: broken`,
+		2: `behind job 1, which failed \d+s ago: broken`, 3: "w has sent no heartbeat for 10m.*", 4: `behind job 2, and so behind job 1, which failed \d+s ago: broken`, 5: `behind 2 jobs; job 1 failed \d+s ago: broken`,
 	} {
 		if j, err := w.Admin().Job(t.Context(), id); err != nil || !regexp.MustCompile("^"+sentence+"$").MatchString(j.Why) {
 			t.Errorf("job %d is %s: %s, %v; want %q", id, j.State, j.Why, err, sentence)

@@ -45,9 +45,13 @@ type JobPart struct {
 	Seconds float64   `json:"seconds"`        // that it has taken until now
 	Share   float64   `json:"share"`          // of the time of the job
 
-	spent  string // the name of this time in the sentence
-	ending string // of an attempt that is over
+	spent     string // the name of this time in the sentence
+	beginning string // of an attempt that is over: the words before its time
+	ending    string // of such an attempt: how it has ended
 }
+
+// Beginning is the words of a part without its ending: people write its time between both.
+func (p JobPart) Beginning() string { return cmp.Or(p.beginning, p.Words) }
 
 // Ending says how an attempt has ended: the last of its words, after ", then ". It is empty for other parts.
 func (p JobPart) Ending() string { return p.ending }
@@ -191,7 +195,7 @@ func (l *life) ended(e JobEntry) {
 		if asleep {
 			words = fellAsleep(s)
 		}
-		l.attempt(JobPart{Failed: failed, Words: ", then " + words, To: e.CreatedAt, ending: words})
+		l.attempt(JobPart{Failed: failed, To: e.CreatedAt, ending: words})
 	} else {
 		l.taken(e.CreatedAt)
 		l.moment(e.CreatedAt, failed, name, words)
@@ -285,6 +289,9 @@ func (l *life) attempt(p JobPart) {
 	e := l.running
 	p.Kind, p.spent = PartAttempt, "running"
 	p.Name = fmt.Sprintf("attempt %d on %s", e.Attempt, e.Worker)
+	if p.ending != "" {
+		p.beginning, p.Words = p.Name, ", then "+p.ending
+	}
 	p.Words = p.Name + p.Words
 	if p.Failed { // in words, too: not everybody sees its colour
 		p.Name = fmt.Sprintf("attempt %d failed on %s", e.Attempt, e.Worker)

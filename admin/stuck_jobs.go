@@ -7,18 +7,19 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// StuckJob is a job that does not go on by itself, or a job that stands for many that are stuck for the same reason.
+// StuckJob is a job that does not go on by itself. It stands for all that are stuck for the same reason.
 type StuckJob struct {
-	Trouble string    `json:"trouble"` // silent worker, slow, lost, not taken, held back or blocks others
+	Trouble string    `json:"trouble"` // stalled, slow, lost, not taken, held back or blocks others
 	ID      int64     `json:"id"`
 	Title   string    `json:"title"`
 	Tags    []string  `json:"tags"`
 	State   string    `json:"state"` // see [JobStatus]
-	Why     string    `json:"why"`   // a sentence
+	Why     string    `json:"why"`
+	Helps   string    `json:"helps"` // what somebody may do
 	Since   time.Time `json:"since"`
 	Seconds float64   `json:"seconds"` // that have passed since then
 	Worker  string    `json:"worker_id,omitempty"`
-	Others  int64     `json:"others,omitempty"` // of the same tag that are stuck too, or that wait behind the job: up to 100
+	Others  int64     `json:"others,omitempty"` // of the same worker or tag that are stuck too, or that wait behind the job: up to 100
 }
 
 // StuckJobs returns the jobs that are stuck, those first that have been so longest: up to most of them. A trouble selects those

@@ -19,7 +19,7 @@ func stuckIn(t *testing.T, w *testworld.World, trouble string) (all []string) {
 		t.Fatal(err)
 	}
 	for _, j := range jobs {
-		all = append(all, fmt.Sprintf("%s: %s for %v, %d others: %s", j.Title, j.Trouble, time.Duration(j.Seconds)*time.Second, j.Others, j.Why))
+		all = append(all, fmt.Sprintf("%s: %s for %v, %d others: %s: %s", j.Title, j.Trouble, time.Duration(j.Seconds)*time.Second, j.Others, j.Why, j.Helps))
 	}
 	return all
 }
@@ -34,7 +34,8 @@ func TestStuckJobs(t *testing.T) {
 		posthorn.enqueue('default', 'failed', tags => '{failed}'), posthorn.enqueue('default', 'later', tags => '{later}', run_at => posthorn.now() + interval '1 day'),
 		posthorn.enqueue('default', 'sleeps', tags => '{sleeps}')`)
 	w.Exec("select posthorn.enqueue('default', 'behind', after => '{3}'), posthorn.enqueue('default', 'behind that', after => '{6}')")
-	w.Exec("select posthorn.claim_jobs('default', 'w1', '{silent}', lease_for => '1 day'), posthorn.claim_jobs('default', 'w2', '{lost}', lease_for => '1 minute')")
+	w.Exec("select posthorn.enqueue('default', 'also silent', tags => '{silent}'), posthorn.enqueue('default', 'also lost', tags => '{lost}')")
+	w.Exec("select posthorn.claim_jobs('default', 'w1', '{silent}', 2, lease_for => '1 day'), posthorn.claim_jobs('default', 'w2', '{lost}', 2, lease_for => '1 minute')")
 	w.Exec("select posthorn.sleep_job(j.id, 'w3', 'night', '1 day') from posthorn.claim_jobs('default', 'w3', '{sleeps}') j")
 	w.Exec("select posthorn.fail_job(j.id, 'w3', 'refused', permanent => true) from posthorn.claim_jobs('default', 'w3', '{failed}') j")
 	move(2 * time.Minute)
@@ -53,13 +54,13 @@ func TestStuckJobs(t *testing.T) {
 	move(time.Minute)
 	w.Exec(heartbeat)
 	want := []string{
-		"silent: silent worker for 8m0s, 0 others: w1 has sent no sign for 8m",
-		"failed: blocks others for 8m0s, 2 others: after 1 failure, 8m ago: refused; 2 jobs wait behind it",
-		"lost: lost for 6m0s, 0 others: its worker w2 fell silent, and lost it 6m ago; no other one has taken it",
-		"tenant 2: held back for 6m0s, 1 others: held back: tenant:7 runs 1 of 1",
-		"mail: held back for 6m0s, 1 others: the tag mail has been paused for 6m",
-		"nobody: not taken for 6m0s, 1 others: has waited for a worker for 6m; no worker runs jobs tagged rare",
-		"untagged: not taken for 6m0s, 0 others: has waited for a worker for 6m; no worker runs jobs without tags",
+		"silent: stalled for 8m0s, 1 others: w1 has sent no heartbeat: restart w1, or retry its jobs: otherwise others get them in 23h52m",
+		"failed: blocks others for 8m0s, 2 others: it failed: refused: retry it, or cancel those behind it",
+		"lost: lost for 6m0s, 1 others: w2 fell silent, and no other worker has taken its work: start w2 again, or another worker",
+		"tenant 2: held back for 6m0s, 1 others: tenant:7 runs 1 of 1: raise the limit of tenant:7",
+		"mail: held back for 6m0s, 1 others: the tag mail has been paused for 6m: resume the tag mail",
+		"nobody: not taken for 6m0s, 1 others: no worker runs jobs tagged rare: start a worker",
+		"untagged: not taken for 6m0s, 0 others: no worker runs jobs without tags: start a worker",
 	}
 	if got := stuckIn(t, w, ""); !slices.Equal(got, want) {
 		t.Errorf("the stuck jobs are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -84,10 +85,10 @@ func TestMoreStuckJobs(t *testing.T) {
 	w.Exec("select posthorn.complete_job(j.id, 'w', execution_time_ms => 3000) from posthorn.claim_jobs('default', 'w', '{export}', 25) j")
 	move(time.Minute)
 	w.Exec("select posthorn.tend()")
-	w.Exec("select posthorn.enqueue('default', 'hangs', tags => '{export}'), posthorn.enqueue('default', 'starves', tags => '{export}')")
+	w.Exec("select posthorn.enqueue('default', 'hangs', tags => '{export}'), posthorn.enqueue('default', 'hangs too', tags => '{export}'), posthorn.enqueue('default', 'starves', tags => '{export}')")
 	w.Exec("select posthorn.enqueue('default', 'first')")
 	w.Exec("select posthorn.enqueue('default', 'second', after => array[(select max(id) from posthorn.jobs)])")
-	w.Exec("select posthorn.claim_jobs('default', 'w', '{export}', lease_for => '1 day')")
+	w.Exec("select posthorn.claim_jobs('default', 'w', '{export}', 2, lease_for => '1 day')")
 	w.Exec("alter table posthorn.enqueued_jobs disable trigger all; delete from posthorn.enqueued_jobs where title = 'first'; delete from posthorn.ready_jobs where tag = ''")
 	const heartbeat = "update posthorn.running_jobs set seen_at = posthorn.now()"
 	move(59 * time.Minute)
@@ -98,9 +99,9 @@ func TestMoreStuckJobs(t *testing.T) {
 	move(2 * time.Minute)
 	w.Exec(heartbeat)
 	want := []string{
-		"hangs: slow for 1h1m0s, 0 others: w has had it for 1h1m; 95 of 100 jobs tagged export take 3s at most",
-		"starves: not taken for 1h1m0s, 0 others: has waited for a worker for 1h1m; the workers run other jobs tagged export",
-		"second: blocks others for 1h1m0s, 0 others: behind job 28; job 28 was deleted, so this one waits for ever",
+		"hangs: slow for 1h1m0s, 1 others: w has it, and 95 of 100 jobs tagged export take 3s at most: look at w, or retry it for another worker",
+		"starves: not taken for 1h1m0s, 0 others: the workers run other jobs tagged export: start more workers, or let them run more jobs at once",
+		"second: blocks others for 1h1m0s, 0 others: job 29, which it waits for, was deleted: cancel it",
 	}
 	if got := stuckIn(t, w, ""); !slices.Equal(got, want) {
 		t.Errorf("the stuck jobs are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -123,7 +124,7 @@ func TestJobsStand(t *testing.T) {
 	w.Exec("select posthorn.complete_job(6, 'w'), posthorn.fail_job(7, 'w', 'no such card.', permanent => true)")
 	move(100 * time.Second)
 	for id, want := range map[int64]string{
-		1: "It is ready: has waited for a worker for 1m40s.", 2: "It is running: w has sent no sign for 1m40s.",
+		1: "It is ready: has waited for a worker for 1m40s.", 2: "It is running: w has sent no heartbeat for 1m40s.",
 		3: "It will run again: retry 1 of 2 in 58m20s: refused.next retry", 4: "It sleeps: night, for 23h58m.sleeps until",
 		5: "It waits for payment.settled of o-17, for up to 23h58m, and has waited for 1m40s.waits until",
 		6: "It was completed 1m40s ago.", 7: "It failed for good after 1 failure, 1m40s ago: no such card.",

@@ -20,7 +20,7 @@ type ListBusyWorkersInput struct {
 var ListBusyWorkers = Op[ListBusyWorkersInput, []admin.BusyWorker]{About: About{
 	Topic: busyWorkers, Verb: "list", Scope: Read, SQL: "busy_work", Command: "nodes busy", Page: "busy",
 	Does: "List which worker runs which job or lease, and for how long",
-	More: "Those that have lasted longest are first, up to a thousand. A job is stalled when its worker has sent no heartbeat " +
+	More: "Those of one worker are together, and those first that have lasted longest, up to a thousand. A job is stalled when its worker has sent no heartbeat " +
 		"for 30 seconds, and a lease when it is past its deadline. A job is slow when it has run for more than a minute and for more than " +
 		"ten times as long as 95 of 100 jobs with its tag take. From the time in until on, other workers may take it.",
 	Example: "posthorn nodes busy\nposthorn nodes busy --trouble slow\nposthorn nodes busy --namespace shop --json",

@@ -50,19 +50,19 @@ const mostStuck = 1000
 // ListStuckJobsInput says which stuck jobs are listed.
 type ListStuckJobsInput struct {
 	Namespace
-	Trouble string `query:"trouble" flag:"trouble" page:"trouble" enum:"silent worker,slow,lost,not taken,held back,blocks others" doc:"Only jobs with this trouble. Default: all"`
+	Trouble string `query:"trouble" flag:"trouble" page:"trouble" enum:"stalled,slow,lost,not taken,held back,blocks others" doc:"Only jobs with this trouble. Default: all"`
 }
 
 var ListStuckJobs = Op[ListStuckJobsInput, []admin.StuckJob]{
 	About: About{
 		Topic: Topic{"stuck jobs", "stuck job", "7"}, Verb: "list", Scope: Read, SQL: "list_stuck_jobs", Command: "jobs stuck", Page: "stuck",
-		Does: "List the jobs that are stuck, with why and since when",
-		More: "Those that have been stuck longest are first, up to a thousand. The trouble of a job is: silent worker, a worker has it and has sent no heartbeat " +
+		Does: "List the jobs that are stuck, with why, since when and what helps",
+		More: "Those that have been stuck longest are first, up to a thousand. The trouble of a job is: stalled, a worker has it and has sent no heartbeat " +
 			"for 30 seconds; slow, it has run for more than a minute and for more than ten times as long as 95 of 100 jobs with its tag take; " +
 			"lost, its worker fell silent and no other one has taken it; not taken, it has been due for 5 minutes and no worker takes jobs with its tag, " +
 			"or for an hour while workers run others of them; held back, a tag that is paused or at its limit has held it back for 5 minutes; blocks others, " +
-			"it failed or was cancelled, or waits for a job that was deleted, and other jobs wait behind it. Of the jobs that are not taken or held back " +
-			"for the same tag there is the one that was due first, and others counts the rest, up to 100; so it does for jobs behind one that blocks them.",
+			"it failed or was cancelled, or waits for a job that was deleted, and other jobs wait behind it. Of the jobs that are stuck for one reason, " +
+			"of one worker or one tag, there is the one that has been stuck longest, and others counts the rest, up to 100; so it does for jobs behind one that blocks them.",
 		Example: "posthorn jobs stuck\nposthorn jobs stuck --trouble 'held back'",
 		ByHand:  map[Face]string{Page: "it shows a hundred"},
 	},

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +12,7 @@ import (
 func newJobsStuck(a *app) *cobra.Command {
 	in := &op.ListStuckJobsInput{}
 	cmd := listCommand[admin.StuckJob]{
-		about: aboutOf(op.ListStuckJobs, "FOR says how long the job has been stuck, SINCE since when."), columns: stuckJobColumns,
+		about: aboutOf(op.ListStuckJobs, "FOR says how long the first job has been stuck, and JOBS how many are, for the same reason."), columns: stuckJobColumns,
 		list: func(adm *admin.Admin, ctx context.Context) ([]admin.StuckJob, error) {
 			return op.ListStuckJobs.Call(ctx, adm, in)
 		},
@@ -23,10 +21,6 @@ func newJobsStuck(a *app) *cobra.Command {
 	return cmd
 }
 
-var stuckJobColumns = columns[admin.StuckJob]{"for|since|trouble|id|others|title|why|tags|worker", func(j admin.StuckJob) []any {
-	others := ""
-	if j.Others > 0 {
-		others = fmt.Sprintf("+%d", j.Others)
-	}
-	return []any{roughSeconds(j.Seconds), j.Since, j.Trouble, j.ID, others, j.Title, j.Why, strings.Join(j.Tags, ","), j.Worker}
+var stuckJobColumns = columns[admin.StuckJob]{"for|trouble|jobs|why|what helps|id|title|since", func(j admin.StuckJob) []any {
+	return []any{roughSeconds(j.Seconds), j.Trouble, 1 + j.Others, j.Why, j.Helps, j.ID, j.Title, j.Since}
 }}

@@ -56,7 +56,7 @@ const busyHelp = `NAME is the title of a job, or the group of a lease. FOR is th
 worker took it, and UNTIL is when others may take it. WHY compares a job with what
 is usual, or says since when its worker is silent.`
 
-var busyColumns = columns[admin.BusyWorker]{"worker|kind|id|name|for|until|attempt|trouble|tags|why", func(b admin.BusyWorker) []any {
+var busyColumns = columns[admin.BusyWorker]{"worker|for|kind|id|name|trouble|why|tags|attempt|until", func(b admin.BusyWorker) []any {
 	trouble := ""
 	switch {
 	case b.Stalled:
@@ -64,5 +64,5 @@ var busyColumns = columns[admin.BusyWorker]{"worker|kind|id|name|for|until|attem
 	case b.Slow:
 		trouble = "slow"
 	}
-	return []any{b.Worker, b.Kind, b.ID, b.Name, roughSeconds(b.Seconds), b.Until, b.Attempt, trouble, strings.Join(b.Tags, ","), b.Why}
+	return []any{b.Worker, roughSeconds(b.Seconds), b.Kind, b.ID, b.Name, trouble, b.Why, strings.Join(b.Tags, ","), b.Attempt, b.Until}
 }}

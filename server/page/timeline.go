@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -67,9 +66,6 @@ func (b bar) Text() string {
 	}
 	return text
 }
-
-// Beginning is the words of the bar without the ending, before which its time is written.
-func (b bar) Beginning() string { return strings.TrimSuffix(b.Words, ", then "+b.Ending()) }
 
 // Took is the length of a period that is over.
 func (b bar) Took() string {

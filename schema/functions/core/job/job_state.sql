@@ -80,7 +80,7 @@ create or replace function posthorn.explain_run(r posthorn.running_jobs, max_ret
 returns text language sql stable
 return concat_ws(', ', posthorn.explain_retry(failures, max_retries),
   case when r.seen_at < at - interval '30 seconds'
-    then format('%s has sent no sign for %s', r.worker, posthorn.in_words(at - r.seen_at))
+    then format('%s has sent no heartbeat for %s', r.worker, posthorn.in_words(at - r.seen_at))
     else format('%s has had it for %s', r.worker, posthorn.in_words(at - r.picked_at)) end);
 
 -- Of a job that no worker has since its last one fell silent. The log has the time when the lease was found to have ended.

@@ -56,17 +56,17 @@ begin
     select s.worker_id, s.kind, s.id, coalesce(s.group_name, s.title), s.tags, s.attempt, s.since,
       extract(epoch from at - s.since)::float8, s.until, s.stalled,
       coalesce(not s.stalled and posthorn.is_slow(at - s.since, u.seconds), false),
-      concat_ws('; ', case when s.stalled and s.kind = 'job' then 'no heartbeat of its worker for ' || posthorn.in_words(at - s.seen_at) end,
+      concat_ws('; ', case when s.stalled and s.kind = 'job' then format('no heartbeat for %s, others may take it in %s', posthorn.in_words(at - s.seen_at), posthorn.in_words(greatest(s.until - at, '0'))) end,
         case when extract(epoch from at - s.since) > u.seconds then posthorn.usually(u.tag, u.seconds) end)
     from shown s
     left join lateral (
       select x.tag, x.seconds from usual x
       where s.kind = 'job' and x.tag = any (s.tags) and s.tags <@ array(select y.tag from usual y)
       order by x.seconds desc, x.tag limit 1) u on true
-    order by s.since, s.kind, s.id;
+    order by min(s.since) over (partition by s.worker_id), s.worker_id, s.since, s.kind, s.id;
 end $$;
 comment on function posthorn.busy_work(text, int, text[], text) is
-  'admin: The jobs and leases that workers have, those first that have lasted longest; with a trouble, stalled or slow, only those that have it. stalled: the worker of a job has sent no heartbeat for 30 seconds, or a lease is past its deadline. slow: the job has run for more than a minute, and for more than ten times as long as 95 of 100 jobs with its tag take. why: since when its worker is silent, and how long such jobs take if it has run for longer.';
+  'admin: The jobs and leases that workers have, together those of one worker, and those first that have lasted longest; with a trouble, stalled or slow, only those that have it. stalled: the worker of a job has sent no heartbeat for 30 seconds, or a lease is past its deadline. slow: the job has run for more than a minute, and for more than ten times as long as 95 of 100 jobs with its tag take. why: since when its worker is silent and when others may take it, and how long such jobs take if it has run for longer.';
 
 create or replace function posthorn.busy_workers(namespace text, max_rows int default 100, hidden_streams text[] default '{}')
 returns table (

@@ -41,7 +41,7 @@ begin
     from (values ('FAILED'), ('CANCELLED')) s (status);
 end $$;
 comment on function posthorn.job_counts(text, int) is
-  'consumer: How many jobs have each state but completed, counted up to a number. stalled: those of the running jobs whose workers have sent no sign for 30 seconds.';
+  'consumer: How many jobs have each state but completed, counted up to a number. stalled: those of the running jobs whose workers have sent no heartbeat for 30 seconds.';
 
 -- Jobs that are due later, by state. Those that were never tried are later, and may be so many that the others are not
 -- among the first of them. Of the others the rows are looked up here: delay_state takes ten times as long.

@@ -19,12 +19,13 @@ type JobSearch struct {
 	Payload string    `query:"payload" flag:"payload" doc:"Only jobs whose payload contains this JSON object or array, or has this text"`
 	From    time.Time `query:"enqueued_from" flag:"from" doc:"Only jobs that were enqueued at this time or later"`
 	Before  time.Time `query:"enqueued_before" flag:"before" doc:"Only jobs that were enqueued before this time"`
+	Ended   time.Time `query:"ended_from" flag:"ended-from" doc:"Only jobs that were completed, failed for good or were cancelled at this time or later"`
 }
 
 // Narrow tells whether the search looks for more than status and tags, by which jobs are
 // changed.
 func (s JobSearch) Narrow() bool {
-	return s.State != "" || s.Title != "" || s.Error != "" || s.Payload != "" || !s.From.IsZero() || !s.Before.IsZero()
+	return s.State != "" || s.Title != "" || s.Error != "" || s.Payload != "" || !s.From.IsZero() || !s.Before.IsZero() || !s.Ended.IsZero()
 }
 
 // BrowseJobs is [Admin.SearchJobs] for a filter. Of that it uses status, state, tags and
@@ -58,10 +59,10 @@ func (a *Admin) findJobs(ctx context.Context, s JobSearch, before int64) (ids []
 	if err != nil {
 		return nil, 0, err
 	}
-	page, err := rows[found](ctx, a.db, "browse jobs", `select * from posthorn.browse_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int,
-		title => $6::text, error => $7::text, payload => $8::jsonb, enqueued_from => $9::timestamptz, enqueued_before => $10::timestamptz, state => $11::text)`,
+	page, err := rows[found](ctx, a.db, "browse jobs", `select * from posthorn.search_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int,
+		title => $6::text, error => $7::text, payload => $8::jsonb, enqueued_from => $9::timestamptz, enqueued_before => $10::timestamptz, state => $11::text, ended_from => $12::timestamptz)`,
 		a.namespace, pg.Optional(s.Status), list(s.Tags), pg.Optional(before), cmp.Or(s.Limit, 20),
-		pg.Optional(s.Title), pg.Optional(s.Error), pg.Document(payload), pg.Optional(s.From), pg.Optional(s.Before), pg.Optional(s.State))
+		pg.Optional(s.Title), pg.Optional(s.Error), pg.Document(payload), pg.Optional(s.From), pg.Optional(s.Before), pg.Optional(s.State), pg.Optional(s.Ended))
 	if err != nil {
 		return nil, 0, err
 	}

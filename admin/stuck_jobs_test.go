@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/test/testworld"
+	"github.com/posthorn/posthorn/op"
 )
 
 // stuckIn returns the stuck jobs with a trouble, or all for "", in words.
@@ -109,6 +111,8 @@ func TestMoreStuckJobs(t *testing.T) {
 	if _, err := w.Admin().StuckJobs(t.Context(), "tired", 100); err == nil || !strings.Contains(err.Error(), "there is no trouble tired") {
 		t.Errorf("a trouble that does not exist is %v", err)
 	}
+	field, _ := reflect.TypeFor[op.ListStuckJobsInput]().FieldByName("Trouble")
+	testworld.Equal(t, "the troubles", strings.Split(field.Tag.Get("enum"), ","), testworld.Ask[[]string](w, "select posthorn.stuck_troubles()"))
 }
 
 // Each state of a job has its sentence, and the name of the time at which the job goes on. The event of a wait has its key for callers

@@ -112,6 +112,23 @@ func TestOverviewLeadsToJobs(t *testing.T) {
 	}
 }
 
+// The warning of jobs that failed in the last day leads to these, and not to those that failed before.
+func TestOverviewLeadsToRecentFailures(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	now := time.Now().UTC().Truncate(time.Second)
+	const fail = "select posthorn.fail_job(j.id, 'w', 'no', permanent => true) from posthorn.claim_jobs('default', 'w', '{x}') j"
+	s.at(t, now.Add(-48*time.Hour), "select posthorn.enqueue('default', 'long ago', tags => '{x}')", fail)
+	s.at(t, now.Add(-time.Hour), "select posthorn.enqueue('default', 'today', tags => '{x}')", fail)
+	s.at(t, now)
+	b := s.visit(t)
+	link := regexp.MustCompile(`href="([^"]*status=FAILED[^"]*)">Show<`).FindStringSubmatch(b.get("/").wantPage(t, 200).body)
+	if link == nil {
+		t.Fatal("there is no warning")
+	}
+	equal(t, "jobs", strings.Join(b.get(html.UnescapeString(link[1])).wantPage(t, 200).keys(), ", "), "2")
+}
+
 var cardTitle = regexp.MustCompile(`<section class="finding[^>]*><p><strong>(.*?)</strong>`)
 
 // First comes what fails now, and of that the largest; what is alike is one card.

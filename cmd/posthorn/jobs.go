@@ -53,7 +53,7 @@ func newJobsList(a *app) *cobra.Command {
 	watch := flags.Bool("watch", false, "list again every second, until interrupted")
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("watch", "json")
-	for _, search := range []string{"title", "error", "payload", "from", "before"} { // it goes back from the newest by number
+	for _, search := range []string{"title", "error", "payload", "from", "before", "ended-from"} { // it goes back from the newest by number
 		cmd.MarkFlagsMutuallyExclusive(search, "stalled")
 		cmd.MarkFlagsMutuallyExclusive(search, "offset")
 	}
@@ -79,7 +79,7 @@ func newJobsList(a *app) *cobra.Command {
 
 // jobsOf returns the newest jobs of a search.
 func jobsOf(ctx context.Context, adm *admin.Admin, s admin.JobSearch) (jobs []admin.JobStatus, err error) {
-	if s.Title+s.Error+s.Payload == "" && s.From.IsZero() && s.Before.IsZero() {
+	if s.Title+s.Error+s.Payload == "" && s.From.IsZero() && s.Before.IsZero() && s.Ended.IsZero() {
 		return adm.Jobs(ctx, s.JobFilter)
 	}
 	wanted := s.Limit

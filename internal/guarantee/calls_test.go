@@ -227,6 +227,7 @@ var everyday = []calls{
 		"select count(*) from posthorn.describe_job($failed)",
 		"select count(*) from posthorn.explain_waits('default', array[$pending, $running]::bigint[])",
 		"select count(*) from posthorn.browse_jobs('default', max_jobs => 10)",
+		"select count(*) from posthorn.search_jobs('default', max_jobs => 10)",
 		"select count(*) from posthorn.list_jobs('default', max_jobs => 10)",
 		"select count(*) from posthorn.list_jobs('default', 'FAILED', max_jobs => 10)",
 		"select posthorn.count_jobs('default', 'FAILED')",

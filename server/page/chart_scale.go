@@ -15,7 +15,7 @@ type unit struct {
 }
 
 var (
-	perSecond  = unit{func(v float64) string { return rate(v) + "/s" }, func(v float64) string { return brief(v) + "/s" }, roundUp}
+	perSecond  = unit{func(v float64) string { return rate(v) + "/s" }, func(v float64) string { return brief(v) + "/s" }, func(v float64) float64 { return math.Max(0.001, roundUp(v)) }}
 	inSeconds  = unit{took, took, roundUpTime}
 	inRequests = unit{func(v float64) string { return count(v) }, brief, func(v float64) float64 { return math.Max(1, roundUp(v)) }}
 )

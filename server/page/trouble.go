@@ -100,8 +100,9 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 	case "jobs":
 		t.Show = jobTrouble(r, f)
 	case "failed jobs":
-		t.Show = r.Link("jobs", "status", admin.JobFailed)
-		t.Buttons = []ask{{"jobs/retry", "Retry all…", []any{"status", admin.JobFailed}}}
+		filter := []any{"status", admin.JobFailed, "ended_from", f.ExaminedAt.Add(-24 * time.Hour).UTC().Format(time.RFC3339)} // as the check has it
+		t.Show = r.Link("jobs", filter...)
+		t.Buttons = []ask{{"jobs/retry", "Retry all…", filter}}
 	case "webhooks":
 		t.Show = one("webhooks", "webhook", "name")
 	case "schedules":

@@ -1,6 +1,6 @@
 -- For people who look through jobs, newest first: each call looks at a bounded number of rows, whatever there is.
 
-create or replace function posthorn.browse_jobs(
+create or replace function posthorn.search_jobs(
   namespace text,
   status text default null,
   tags text[] default '{}',
@@ -11,67 +11,90 @@ create or replace function posthorn.browse_jobs(
   payload jsonb default null,         -- contained in the payload; anything but an object or an array: part of its text, in any case
   enqueued_from timestamptz default null,
   enqueued_before timestamptz default null,
-  state text default null
+  state text default null,
+  ended_from timestamptz default null -- when it was completed, failed for good or was cancelled
 ) returns table (job bigint, looked_to bigint) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
 as $$
 declare
-  ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status, browse_jobs.tags, browse_jobs.state);
-  wanted text := coalesce(browse_jobs.status, posthorn.status_of(browse_jobs.state));
-  why_it_waits text := case when posthorn.status_of(browse_jobs.state) = 'PENDING' then browse_jobs.state end;
+  ns int := posthorn.check_job_filter(search_jobs.namespace, search_jobs.status, search_jobs.tags, search_jobs.state);
+  wanted text := coalesce(search_jobs.status, posthorn.status_of(search_jobs.state));
+  why_it_waits text := case when posthorn.status_of(search_jobs.state) = 'PENDING' then search_jobs.state end;
   most int := 5000;
   explained constant int := 200;       -- jobs whose state is made out, which takes a hundred times as long as a look
-  narrow boolean := num_nonnulls(title, error, payload, enqueued_from, enqueued_before) > 0;
+  narrow boolean := num_nonnulls(title, error, payload, enqueued_from, enqueued_before, ended_from) > 0;
   seen bigint[];
 begin
-  if (browse_jobs.max_jobs between 1 and 1000) is not true then
+  if (search_jobs.max_jobs between 1 and 1000) is not true then
     raise exception 'max_jobs must be 1 to 1000' using errcode = 'PH004';
   end if;
-  if wanted <> posthorn.status_of(browse_jobs.state) then
+  if wanted <> posthorn.status_of(search_jobs.state) then
     return;
-  elsif not narrow and coalesce(browse_jobs.tags, '{}') = '{}' and coalesce(wanted, 'FAILED') not in ('PENDING', 'COMPLETED') then
-    most := browse_jobs.max_jobs; -- each candidate is one
+  elsif not narrow and coalesce(search_jobs.tags, '{}') = '{}' and coalesce(wanted, 'FAILED') not in ('PENDING', 'COMPLETED') then
+    most := search_jobs.max_jobs; -- each candidate is one
   end if;
-  seen := posthorn.recent_jobs(ns, wanted, coalesce(browse_jobs.before, 9223372036854775807), most);
-  browse_jobs.looked_to := case when cardinality(seen) = most then seen[most] end;
+  seen := posthorn.recent_jobs(ns, wanted, coalesce(search_jobs.before, 9223372036854775807), most);
+  search_jobs.looked_to := case when cardinality(seen) = most then seen[most] end;
   if why_it_waits is not null then
-    seen := posthorn.may_wait(ns, seen, why_it_waits, browse_jobs.tags, explained);
-    browse_jobs.looked_to := coalesce(seen[explained], browse_jobs.looked_to);
+    seen := posthorn.may_wait(ns, seen, why_it_waits, search_jobs.tags, explained);
+    search_jobs.looked_to := coalesce(seen[explained], search_jobs.looked_to);
   end if;
-  if (select x.created_at < browse_jobs.enqueued_from - interval '1 day' from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = looked_to limit 1) then
-    browse_jobs.looked_to := null; -- those before it are older still
+  if (select x.created_at < search_jobs.enqueued_from - interval '1 day' from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = looked_to limit 1) then
+    search_jobs.looked_to := null; -- those before it are older still
   end if;
   -- With limits, each candidate is looked up by itself, whatever the planner thinks of the tables.
   return query
-    select s.id, browse_jobs.looked_to
+    select s.id, search_jobs.looked_to
     from unnest(seen) with ordinality s (id, nth)
     cross join lateral (
       select x.month, x.tags, x.title, x.payload, x.created_at from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = s.id limit 1) o
-    where (coalesce(browse_jobs.tags, '{}') = '{}' or o.tags && browse_jobs.tags)
+    where (coalesce(search_jobs.tags, '{}') = '{}' or o.tags && search_jobs.tags)
       and case wanted
         when 'PENDING' then (select r.job from posthorn.running_jobs r where r.job = s.id limit 1) is null
           and (select f.job from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) is null
         when 'COMPLETED' then (select f.status from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) = 'COMPLETED'
         else true end
-      and (not narrow or (browse_jobs.title is null or strpos(lower(o.title), lower(browse_jobs.title)) > 0)
-        and (browse_jobs.enqueued_from is null or o.created_at >= browse_jobs.enqueued_from)
-        and (browse_jobs.enqueued_before is null or o.created_at < browse_jobs.enqueued_before)
-        and (browse_jobs.payload is null or posthorn.payload_has(o.payload, browse_jobs.payload))
-        and (browse_jobs.error is null or strpos(lower((
-          select f.error_message from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1)), lower(browse_jobs.error)) > 0))
+      and (not narrow or (search_jobs.title is null or strpos(lower(o.title), lower(search_jobs.title)) > 0)
+        and (search_jobs.enqueued_from is null or o.created_at >= search_jobs.enqueued_from)
+        and (search_jobs.enqueued_before is null or o.created_at < search_jobs.enqueued_before)
+        and (search_jobs.payload is null or posthorn.payload_has(o.payload, search_jobs.payload))
+        and (search_jobs.error is null or strpos(lower((
+          select f.error_message from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1)), lower(search_jobs.error)) > 0)
+        and (search_jobs.ended_from is null or (
+          select f.finished_at from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) >= search_jobs.ended_from))
       and (why_it_waits is null or posthorn.has_state(ns, s.id, why_it_waits))
-    order by s.nth limit browse_jobs.max_jobs;
-  if not found and browse_jobs.looked_to is not null then
+    order by s.nth limit search_jobs.max_jobs;
+  if not found and search_jobs.looked_to is not null then
     return next;
   end if;
 end $$;
-comment on function posthorn.browse_jobs(text, text, text[], bigint, int, text, text, jsonb, timestamptz, timestamptz, text) is
+comment on function posthorn.search_jobs(text, text, text[], bigint, int, text, text, jsonb, timestamptz, timestamptz, text, timestamptz) is
   'consumer: Jobs of a filter below a number, newest first. An error is that of a job that has failed for good or was cancelled. A payload that is no object and no array is looked for in the text of payloads. looked_to: rows below this number were not looked at; null: there are none.';
 
+create or replace function posthorn.browse_jobs(
+  namespace text,
+  status text default null,
+  tags text[] default '{}',
+  before bigint default null,
+  max_jobs int default 50,
+  title text default null,
+  error text default null,
+  payload jsonb default null,
+  enqueued_from timestamptz default null,
+  enqueued_before timestamptz default null,
+  state text default null
+) returns table (job bigint, looked_to bigint) language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select s.* from posthorn.search_jobs(namespace, status, tags, before, max_jobs, title, error, payload, enqueued_from, enqueued_before, state) s
+$$;
+comment on function posthorn.browse_jobs(text, text, text[], bigint, int, text, text, jsonb, timestamptz, timestamptz, text) is
+  'consumer: search_jobs as programs of earlier versions call it.';
+
 -- Whether a payload contains an object or an array, or has anything else in its text: people know an order by its number, and
--- not the field that has it. A text beside the containment would be an argument more, and a second browse_jobs.
+-- not the field that has it.
 create or replace function posthorn.payload_has(payload json, wanted jsonb)
 returns boolean language sql immutable parallel safe
 as $$

@@ -22,7 +22,7 @@ func TestLostEventsAreFoundInAnArchive(t *testing.T) {
 	w.Exec("alter table posthorn.events disable trigger append_only")
 	w.Exec("delete from posthorn.events where id > $1", kept)
 	w.Exec("delete from posthorn.archive_segments where first_id > $1", kept)
-	w.Exec("select setval('posthorn.life_since', 1, false), posthorn.notice_restore()") // as a crash does, and the next session
+	w.Exec("truncate posthorn.this_life; select posthorn.notice_restore()") // as a crash does, and the next session
 	w.publish("orders", 1)
 	w.Exec("select posthorn.define_namespace('operations')")
 	w.Exec("update posthorn.config set value = 'operations' where key = 'failover_events'")
@@ -57,7 +57,7 @@ func TestSegmentReplacesAForgottenOne(t *testing.T) {
 	w.Await("select exists (select from posthorn.archive_streams where error like '%exists and has other events%')")
 	stop()
 	w.Exec("update posthorn.archive_streams set lease_until = null")
-	w.Exec("select setval('posthorn.life_since', 1, false), posthorn.notice_restore()") // as a crash does, and the next session
+	w.Exec("truncate posthorn.this_life; select posthorn.notice_restore()") // as a crash does, and the next session
 	w.archive(quick)
 	testworld.Equal(t, "the lost events", testworld.Column[int64](w.World, "select id from posthorn.list_lost_events('default', 1)"), []int64{lost})
 	w.verified(2)
@@ -68,7 +68,7 @@ func TestSegmentReplacesAForgottenOne(t *testing.T) {
 	// Another failover loses the list, too.
 	w.Exec("delete from posthorn.lost_events")
 	w.Exec("delete from posthorn.lost_looks")
-	w.Exec("select setval('posthorn.life_since', 1, false), posthorn.notice_restore()")
+	w.Exec("truncate posthorn.this_life; select posthorn.notice_restore()")
 	w.run(quick)
 	w.Await("select exists (select from posthorn.lost_looks)")
 	testworld.Equal(t, "the lost events after another failover", testworld.Column[int64](w.World, "select id from posthorn.list_lost_events('default', 1)"), []int64{lost})

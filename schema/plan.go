@@ -80,8 +80,8 @@ var (
 	strength          = []string{share.Lock, shareRowExclusive.Lock, accessExclusive.Lock}
 )
 
-// lockings tell which statements take which locks. Each pattern has the name of the relation as its group. A statement that
-// refers to several relations matches several times.
+// lockings tell which statements take which locks. Each pattern has the name of the relation as its group, or those of a table
+// and of a column whose sequence it is. A statement that refers to several relations matches several times.
 var lockings = []struct {
 	pattern *regexp.Regexp
 	lock    PlannedLock
@@ -91,6 +91,7 @@ var lockings = []struct {
 	{statement(`create (?:or replace )?(?:constraint )?trigger .*?\bon ([\w.]+)`), shareRowExclusive},
 	{statement(`create (?:unlogged )?table .*?\bpartition of ([\w.]+)`), accessExclusive},
 	{statement(`alter (?:table|view|materialized view) (?:if exists )?(?:only )?([\w.]+)`), accessExclusive},
+	{statement(`alter table (?:only )?([\w.]+) alter column (\w+) drop identity`), accessExclusive},
 	{regexp.MustCompile(`(?i)\breferences ([\w.]+)`), shareRowExclusive},
 	{statement(`alter sequence (?:if exists )?([\w.]+)`), shareRowExclusive},
 	{statement(`drop (?:table|view|materialized view|sequence) (?:if exists )?([\w.]+)`), accessExclusive},
@@ -114,6 +115,9 @@ func (s Step) locks(there map[string]bool) []PlannedLock {
 			for _, match := range l.pattern.FindAllStringSubmatch(text, -1) {
 				lock := l.lock
 				lock.Relation = match[1]
+				if len(match) > 2 {
+					lock.Relation += "_" + match[2] + "_seq"
+				}
 				if there[lock.Relation] && slices.Index(strength, taken[lock.Relation].Lock) <= slices.Index(strength, lock.Lock) {
 					taken[lock.Relation] = lock
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -45,6 +46,37 @@ func TestPreviousSchemaIsUpgraded(t *testing.T) {
 		if !slices.Contains(fresh, function) && slices.ContainsFunc(fresh, isOverload) {
 			t.Errorf("after the upgrade the old %s stands beside the new one, so calls are ambiguous: drop it in a migration", function)
 		}
+	}
+}
+
+// A standby that has replayed an installation of the last release, and is promoted before it has written it to its disk, lacks
+// the pages of unlogged sequences that Postgres resets after a promotion. The migration mends that.
+func TestMigrationMendsAPromotedStandby(t *testing.T) {
+	t.Parallel()
+	primary := testpg.StartPrimary(t, map[string]string{"shared_buffers": "128MB", "checkpoint_timeout": "1d"})
+	standby := primary.Standby(t, "standby")
+	if _, err := schema.Load(t, previousRelease(t)).Migrate(t.Context(), connect(t, primary.URL()), schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	standby.AwaitReceived(t, primary)
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	standby.Promote(t)
+	const publish = "select posthorn.publish('default', 'order.placed')"
+	conn := connect(t, standby.URL())
+	if _, err := conn.Exec(t.Context(), publish); err == nil {
+		t.Skip("the last release does not use such sequences to publish")
+	}
+	if _, err := schema.Migrate(t.Context(), conn, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, conn, publish)
+	run(t, conn, "insert into posthorn.job_hints (namespace_id, tag, rank, turn, job, dead, until) values (1, 'x', 0, now(), 0, 1, now())")
+	upkeep := value[string](t, conn, "select posthorn.tend(in_turn => true)::text")
+	moves := value[string](t, conn, "select string_agg(reason, ' ') from posthorn.moves")
+	if strings.Contains(upkeep, "errors") || moves != "promotion" {
+		t.Errorf("upkeep: %s; the numbers moved because of: %s", upkeep, moves)
 	}
 }
 

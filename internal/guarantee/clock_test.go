@@ -69,7 +69,7 @@ func TestClaimHasOneTime(t *testing.T) {
 	event := s.publishKey("a")
 	s.settle(s.claim(1), failure{Event: event, RetryIn: "1 hour"})
 	holder, claimer := s.another(), s.another()
-	holder.exec("begin; alter sequence posthorn.life_since owned by none") // which a claim reads after the clock
+	holder.exec("begin; lock posthorn.this_life") // which a claim reads after the clock
 	claimed := claimer.background("select posthorn.take(id, 'w', 10, '1 minute', gen_random_uuid()) from posthorn.groups")
 	s.awaitBlocked(claimer)
 	s.turnClock(2 * time.Hour)

@@ -144,7 +144,7 @@ func TestNumbersInACopyOfADatabase(t *testing.T) {
 }
 
 // crashed is the statement that does to a log what a crash of Postgres and a promotion do.
-const crashed = "select setval('posthorn.life_since', 1, false)"
+const crashed = "truncate posthorn.this_life"
 
 func (s *session) crashed() {
 	s.t.Helper()
@@ -290,6 +290,23 @@ func movesWaitForNobody(t *testing.T, own *ownDatabase) {
 	equal(t, "the last move", value[bool](s, "select last_id between $1 and $1 + 32 and next_id = $2 and reason = 'crash' from posthorn.moves order by next_id desc limit 1", last["event"], first), true)
 }
 
+// A move whose transaction is rolled back is not done again, also if the row that it has left is vacuumed away.
+func TestNumbersMoveOnceThoughTheMoveIsRolledBack(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.tend()")
+	s.crashed()
+	first := s.another()
+	first.exec("begin")
+	id := first.publish()
+	first.exec("rollback")
+	for _, then := range []string{"vacuum posthorn.this_life", "select posthorn.tend()", "vacuum full posthorn.this_life"} {
+		s.exec(then)
+		s.another().publish()
+		equal(t, "the first id after the last move, after "+then, value[int64](s, "select posthorn.last_move()"), id)
+	}
+}
+
 // Every sequence either moves on after a restore, or its numbers mean nothing outside.
 func TestEverySequenceMovesOrMayNot(t *testing.T) {
 	t.Parallel()
@@ -297,5 +314,5 @@ func TestEverySequenceMovesOrMayNot(t *testing.T) {
 	equal(t, "sequences that do not move", column[string](s, `
 		select c.relname::text from pg_class c
 		where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'S' and c.oid not in (select posthorn.numbers()) order by 1`),
-		[]string{"await_places_n_seq", "expire_jobs_from", "fair_clocks_n_seq", "full_look_from", "job_endings_from", "job_endings_n_seq", "job_hints_n_seq", "job_news", "life_since", "look_again_from", "moved_from", "moved_to", "moved_xid", "slot_places_n_seq", "tend_all_from", "tend_from", "wake_jobs_from"})
+		[]string{"await_places_n_seq", "expire_jobs_from", "fair_clocks_n_seq", "full_look_from", "job_endings_from", "job_endings_n_seq", "job_hints_n_seq", "job_news", "look_again_from", "moved_from", "moved_to", "moved_xid", "slot_places_n_seq", "tend_all_from", "tend_from", "wake_jobs_from"})
 }

@@ -39,7 +39,7 @@ func TestSinkLearnsOfANewLead(t *testing.T) {
 	if again := written(r.send("a", 1)[0]); again != first {
 		t.Errorf("the lead changes from %d to %d", first, again)
 	}
-	r.Exec("select setval('posthorn.life_since', 1, false)") // as a crash does
+	r.Exec("truncate posthorn.this_life") // as a crash does
 	if then := written(r.send("a", 1)[0]); then == first {
 		t.Errorf("the lead is %d also after a crash", then)
 	}

@@ -52,7 +52,7 @@ func (r *relaying) lose(sink *readable, n int) []int64 {
 	r.T.Helper()
 	lost := testworld.Column[int64](r, "select nextval('posthorn.event_id') from generate_series(1, $1)", n)
 	sink.has(lost...)
-	r.Exec("select setval('posthorn.life_since', 1, false), posthorn.notice_restore()") // as a crash does, and the next session
+	r.Exec("truncate posthorn.this_life; select posthorn.notice_restore()") // as a crash does, and the next session
 	return lost
 }
 

@@ -37,7 +37,6 @@ func (p *patroniPart) startDatabase() *database {
 	leader, timeline := p.cluster.AwaitWhole(p.t)
 	d.url, p.timeline, p.whole = leader.URL(), timeline, p.record.now()
 	d.prepare()
-	p.cluster.Checkpoint(p.t)
 	return d
 }
 

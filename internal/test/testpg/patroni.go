@@ -318,36 +318,6 @@ func (m *Member) hasStandbys(ctx context.Context) (has bool) {
 	return err == nil && has
 }
 
-// Checkpoint lets all servers write their files. Until a standby has done so once, it loses the unlogged sequences
-// that it knows from the log alone: Postgres makes them anew from files that are still empty.
-func (c *Patroni) Checkpoint(t testing.TB) {
-	t.Helper()
-	leader, _ := c.AwaitWhole(t)
-	primary := connectTo(t, leader.URL(), "postgres")
-	defer primary.Close(context.Background())
-	var written string
-	_, err := primary.Exec(t.Context(), "checkpoint")
-	if err == nil {
-		err = primary.QueryRow(t.Context(), "select pg_current_wal_insert_lsn()::text").Scan(&written)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range c.Members {
-		conn := connectTo(t, m.URL(), "postgres")
-		defer conn.Close(context.Background())
-		await.True(t, "the standby has replayed the checkpoint", func() (replayed bool) {
-			if err := conn.QueryRow(t.Context(), "select not pg_is_in_recovery() or pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written).Scan(&replayed); err != nil {
-				t.Fatal(err)
-			}
-			return replayed
-		})
-		if _, err := conn.Exec(t.Context(), "checkpoint"); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // Member returns the member with a name.
 func (c *Patroni) Member(name string) *Member {
 	for _, m := range c.Members {

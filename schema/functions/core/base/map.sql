@@ -2,7 +2,7 @@
 --
 -- Tables
 --   config                          settings; update the value
---   life_since, moves, cluster, log_origin  notice a crash, a restore, and a log that was moved
+--   this_life, moves, cluster, log_origin  notice a crash, a restore, and a log that was moved
 --
 -- Flow
 --   setting, check_config                          a setting; its values are checked when they are written
@@ -15,7 +15,7 @@
 --
 -- For core
 --   check_claim, check_cluster, check_length, check_name, check_numbers, commit_durably, commit_firmly, commit_relaxed,
---   elements, ids_between, is_verified, keep_memory, last_move, lock_class, lock_group, move_numbers,
+--   elements, ids_between, is_verified, keep_memory, last_move, life_since, lock_class, lock_group, move_numbers,
 --   move_numbers_after_a_crash, notice_restore, read_upto, reused_since, snapshot, to_interval, to_jsonb, to_time,
 --   verify_cluster, write_move
 --

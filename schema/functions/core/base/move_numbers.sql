@@ -4,11 +4,11 @@
 -- same backup may be restored twice, so they do not move by a fixed length: they move to the time, in microseconds.
 -- Nobody draws a million numbers a second for long, so that is past all numbers that any life of the log has given out.
 --
--- A crash and a promotion end all sessions that write, and Postgres then resets the unlogged sequence life_since. So
--- each session looks at it once, before it draws its first number (check_numbers), and the first one that finds it
--- reset moves the numbers on. Sequences do not wait for transactions: the others go on at once, also if that
--- transaction stays open or is rolled back. Therefore the facts of the move are in sequences too, until upkeep writes
--- them into the table moves.
+-- A crash and a promotion end all sessions that write, and Postgres then empties the unlogged table this_life. So each
+-- session looks at its size once, before it draws its first number (check_numbers), and the first one that finds it
+-- empty moves the numbers on and writes a row there. Neither sequences nor the size of a table wait for transactions: the
+-- others go on at once, also if that transaction stays open or is rolled back. Therefore the facts of the move are in
+-- sequences too, until upkeep writes them into the table moves.
 --
 -- pg_dump is noticed during the restore: restoring refreshes materialized views, when all data are there, and
 -- posthorn.noticed calls notice_restore. A copy of a database is noticed by the first claim or by upkeep.
@@ -36,7 +36,13 @@ create or replace function posthorn.is_verified(k posthorn.cluster)
 returns boolean
 language sql stable -- inlined into claims, so without settings
 return k.verified = pg_postmaster_start_time() and k.log is not distinct from 'posthorn.events'::regclass::oid
-  and pg_sequence_last_value('posthorn.life_since') is not null;
+  and pg_relation_size('posthorn.this_life') > 0;
+
+-- The first id after the last move of the numbers, or 1; null after a crash and after a promotion, until the numbers have
+-- moved on.
+create or replace function posthorn.life_since()
+returns bigint language sql
+return case when pg_relation_size('posthorn.this_life') > 0 then coalesce(pg_sequence_last_value('posthorn.moved_to'), 1) end;
 
 -- Comes before the first number that a session draws. posthorn.session is empty until then, see take.sql. A rollback
 -- empties it again, and then the session looks once more.
@@ -54,12 +60,12 @@ end $$;
 create or replace function posthorn.move_numbers_after_a_crash()
 returns void language plpgsql as $$
 begin
-  if pg_is_in_recovery() or pg_sequence_last_value('posthorn.life_since') is not null then
+  if pg_is_in_recovery() or pg_relation_size('posthorn.this_life') > 0 then
     return;
   end if;
   perform pg_advisory_lock(posthorn.lock_class('move'), 0);
   begin
-    if pg_sequence_last_value('posthorn.life_since') is null then
+    if pg_relation_size('posthorn.this_life') = 0 then
       perform posthorn.move_numbers(xid_reused_from => posthorn.first_own_xid());
     end if;
   exception when others or query_canceled then
@@ -164,7 +170,9 @@ begin
   perform setval('posthorn.moved_from', last + 1),
     setval('posthorn.moved_xid', coalesce(reused, 1), reused is not null);
   perform setval('posthorn.moved_to', pg_sequence_last_value('posthorn.event_id') + 1);
-  perform setval('posthorn.life_since', pg_sequence_last_value('posthorn.moved_to')); -- last: now the others go on
+  if pg_relation_size('posthorn.this_life') = 0 then
+    insert into posthorn.this_life default values; -- last: now the others go on
+  end if;
 end $$;
 
 -- Writes the last move into the table moves.
@@ -177,6 +185,8 @@ begin
     case when write_move.reason = 'promotion' then pg_last_xact_replay_timestamp() end);
   raise log 'posthorn: noticed a %, on timeline %: the ids of events go on at %; posthorn failovers list says what is lost',
     write_move.reason, posthorn.timeline(), pg_sequence_last_value('posthorn.moved_to');
+  insert into posthorn.this_life (at) -- a move that was rolled back has left a page without a row, which vacuum may remove
+  select clock_timestamp() where not exists (select from posthorn.this_life);
   perform posthorn.move_noted(pg_sequence_last_value('posthorn.moved_to'));
   perform posthorn.commit_durably(); -- a second crash must not forget this, too
 end $$;
@@ -192,7 +202,7 @@ returns xid8 language sql stable as $$
     where posthorn.has_unwritten_move() and pg_sequence_last_value('posthorn.moved_to') > reused_since.known
     union all
     select posthorn.first_own_xid()
-    where case when not pg_is_in_recovery() then pg_sequence_last_value('posthorn.life_since') is null end) x
+    where case when not pg_is_in_recovery() then pg_relation_size('posthorn.this_life') = 0 end) x
   where x.xid is not null
   order by x.xid limit 1
 $$;
@@ -225,5 +235,3 @@ comment on materialized view posthorn.noticed is 'Refreshed by every restore of 
 
 -- A dump without life would look like a new installation, and its restore would not be noticed.
 update posthorn.cluster c set life = posthorn.life(), log = 'posthorn.events'::regclass where c.life is null;
-select setval('posthorn.life_since', 1) where pg_sequence_last_value('posthorn.life_since') is null
-  and not exists (select from posthorn.moves); -- a new installation

@@ -36,7 +36,7 @@ begin
   else
     l.epoch := l.epoch + 1;
     perform posthorn.move_numbers_after_a_crash();
-    l.life_since := pg_sequence_last_value('posthorn.life_since');
+    l.life_since := posthorn.life_since();
     perform posthorn.give_back(l.kind, l.id);
   end if;
   update posthorn.leads x
@@ -83,7 +83,7 @@ declare
 begin
   perform pg_advisory_xact_lock_shared(posthorn.lead_class(lead_kind), lead_id::int);
   select x.* into l from posthorn.leads x where x.kind = lead_kind and x.id = lead_id;
-  if (l.owner, l.epoch, l.life_since) is distinct from (owner, epoch, pg_sequence_last_value('posthorn.life_since')) then
+  if (l.owner, l.epoch, l.life_since) is distinct from (owner, epoch, posthorn.life_since()) then
     raise exception 'the lead of % (epoch %) is lost',
         case lead_kind when 'webhooks' then 'the webhooks' else 'the ' || lead_kind end, coalesce(epoch::text, 'null')
       using errcode = 'PH003',

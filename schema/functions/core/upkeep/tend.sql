@@ -8,8 +8,12 @@ declare
   report jsonb := '{}';
   errors jsonb := '{}';
   part text;
+  has_turns boolean := true;
 begin
-  if tend.in_turn and not posthorn.is_turn_to_tend('posthorn.tend_from', 300, 100) then
+  if tend.in_turn and not (exists (select from posthorn.tend_from) and exists (select from posthorn.tend_all_from)) then
+    has_turns := posthorn.make_turns();
+  end if;
+  if tend.in_turn and not (has_turns and posthorn.is_turn_to_tend('posthorn.tend_from', 300, 100)) then
     return jsonb_build_object('skipped', true, 'wake_jobs', case when exists (select from posthorn.job_awaits) then 'busy' end);
   end if;
   foreach part in array case
@@ -42,6 +46,22 @@ begin
   if early > 0 then
     perform set_config('posthorn.tended_until', (now + pause)::text, false);
   end if;
+  return true;
+end $$;
+
+-- Makes the sequences of the turns anew; false if another process is at it. A standby that knows an unlogged sequence from
+-- the log alone may lack the page that Postgres resets it from: after its promotion the sequence has no row, and setval fails.
+create or replace function posthorn.make_turns()
+returns boolean language plpgsql as $$
+begin
+  if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext('make_turns')) then
+    return false;
+  end if;
+  drop sequence posthorn.tend_from, posthorn.tend_all_from;
+  create unlogged sequence posthorn.tend_from;
+  create unlogged sequence posthorn.tend_all_from;
+  comment on sequence posthorn.tend_from is 'The time until which no process does the frequent parts of upkeep in its turn, in milliseconds.';
+  comment on sequence posthorn.tend_all_from is 'The time until which no process does the other parts of upkeep in its turn, in milliseconds.';
   return true;
 end $$;
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -142,6 +143,33 @@ func TestConfined(t *testing.T) {
 	}
 	if err := confined.DefineNamespace(ctx, nil); err != nil {
 		t.Errorf("its own: %v", err)
+	}
+}
+
+// A token deletes no namespace with a restricted stream that it does not name: it may not read what would be lost.
+func TestUnnamedStreamsAreNotDeleted(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	w.Exec("select posthorn.define_namespace('shop'), posthorn.define_namespace('other')")
+	w.Exec("select posthorn.set_stream_policy('shop', 'payroll', 'restricted')")
+	w.Exec("select posthorn.close_namespace('shop')")
+	w.Exec("select posthorn.await_closed('shop')")
+	ctx, a := t.Context(), w.Admin()
+	blind, seeing := a.Holding(&admin.FoundToken{ID: 1}), a.Holding(&admin.FoundToken{ID: 1, Streams: []string{"payroll"}})
+	if _, err := blind.DeleteNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
+		t.Errorf("the namespace: %v", err)
+	}
+	if _, err := blind.KeepNamespace(ctx, "other"); !errors.Is(err, posthorn.ErrRefused) {
+		t.Errorf("another one alone: %v", err)
+	}
+	if _, err := blind.KeepNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrConflict) { // it was closed here
+		t.Errorf("the namespace alone: %v", err)
+	}
+	if _, err := seeing.DeleteNamespace(ctx, "shop"); err != nil {
+		t.Error(err)
+	}
+	if _, err := blind.DeleteNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrRefused) {
+		t.Errorf("the rest: %v", err)
 	}
 }
 

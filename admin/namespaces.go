@@ -90,6 +90,9 @@ func (a *Admin) DeleteNamespace(ctx context.Context, name string) (DeletedPart, 
 		return DeletedPart{}, err
 	}
 	ctx = pg.Within(ctx, time.Minute)
+	if err := a.checkNames(ctx, verb, "n.namespace = $1::text", name); err != nil {
+		return DeletedPart{}, err
+	}
 	begun, err := pg.Value[bool](ctx, a.db, verb, "select exists (select from posthorn.namespaces where namespace = $1::text and deleting_at is not null)", name)
 	if err != nil {
 		return DeletedPart{}, err
@@ -123,15 +126,19 @@ func deletePart(ctx context.Context, db DB, name string) (DeletedPart, error) {
 // It fails with posthorn.ErrConflict in the database where the namespace was closed, and in a copy
 // that was promoted before the close had reached it.
 func (a *Admin) KeepNamespace(ctx context.Context, name string) ([]string, error) {
-	if err := a.checkUnbound("keep namespace"); err != nil {
+	const verb = "keep namespace"
+	if err := a.checkUnbound(verb); err != nil {
 		return nil, err
 	}
 	ctx = pg.Within(ctx, time.Minute)
+	if err := a.checkNames(ctx, verb, "n.namespace <> $1::text", name); err != nil {
+		return nil, err
+	}
 	other := *a
 	other.namespace = name
 	var left []string
 	_, err := other.recorded(ctx, noStream, entry{"keep-namespace", name, nil}, func(db DB) (n int64, err error) {
-		left, err = pg.Value[[]string](ctx, db, "keep namespace", "select coalesce(array_agg(n), '{}') from posthorn.keep_namespace($1::text) n", name)
+		left, err = pg.Value[[]string](ctx, db, verb, "select coalesce(array_agg(n), '{}') from posthorn.keep_namespace($1::text) n", name)
 		return int64(len(left)), err
 	})
 	return left, err
@@ -143,6 +150,21 @@ func (a *Admin) checkUnbound(verb string) error {
 		return nil
 	}
 	return pg.Translate(verb, pg.Refused("a token that is valid in one namespace cannot close, open, keep or delete it", "Use posthorn namespaces, SQL, or a token that is valid in all."))
+}
+
+// checkNames refuses a token that does not name each restricted stream of some namespaces: what it may not read, it
+// deletes with no namespace.
+func (a *Admin) checkNames(ctx context.Context, verb, namespaces, name string) error {
+	if a.held == nil || a.held.ID == 0 {
+		return nil
+	}
+	unnamed, err := pg.Value[bool](ctx, a.db, verb, `
+		select exists (select from posthorn.namespaces n cross join lateral posthorn.restricted_streams(n.namespace) s
+			where `+namespaces+` and s <> all (coalesce($2::text[], '{}')))`, name, a.held.Streams)
+	if err != nil || !unnamed {
+		return err
+	}
+	return pg.Translate(verb, pg.Refused("the token does not name all restricted streams that would be deleted", "Use posthorn namespaces, SQL, or a token that names them."))
 }
 
 // changeNamespace changes a namespace of any name. The audit log of that namespace has the entry.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -91,7 +92,7 @@ func deletionCommand(a *app, o op.Any, in any, begin func(context.Context, *admi
 func deleteNamespace(cmd *cobra.Command, adm *admin.Admin, name string) (rows int64, err error) {
 	p := newProgress(cmd.ErrOrStderr(), "deleted rows of "+name+":")
 	defer p.end()
-	for reported := ""; ; {
+	for reported := (time.Time{}); ; {
 		part, err := adm.DeleteNamespace(cmd.Context(), name)
 		if err != nil {
 			return rows, err
@@ -101,9 +102,9 @@ func deleteNamespace(cmd *cobra.Command, adm *admin.Admin, name string) (rows in
 		if part.Done {
 			return rows, nil
 		}
-		if strings.Contains(part.Part, " ") && part.Part != reported { // no table: transactions
-			reported = part.Part
-			fmt.Fprintln(cmd.ErrOrStderr(), "posthorn: waits for "+oneLine.Replace(reported))
+		if strings.Contains(part.Part, " ") && time.Since(reported) > 30*time.Second { // no table: transactions
+			reported = time.Now()
+			fmt.Fprintln(cmd.ErrOrStderr(), "posthorn: waits for "+oneLine.Replace(part.Part))
 		}
 	}
 }

@@ -265,6 +265,23 @@ func TestNamespaceThatIsBeingDeletedIsRefused(t *testing.T) {
 	s.exec("select posthorn.publish('default', 'e')")
 }
 
+// HTTP needs a token after the deletion of the namespaces that had all of them.
+func TestDeletionLeavesTokensRequired(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, namespace := range []string{"shop", "neighbour"} {
+		s.exec("select posthorn.define_namespace($1)", namespace)
+		s.exec("select posthorn.create_token($1::text || i, sha256(($1::text || i)::bytea), 'p' || i, '{admin}', $1) from generate_series(1, 2) i", namespace)
+		s.exec("select posthorn.close_namespace($1)", namespace)
+		s.exec("select posthorn.await_closed($1)", namespace)
+	}
+	s.deleteAll("shop", 1000)
+	equal(t, "tokens of the other namespace", value[int](s, "select count(*) from posthorn.list_tokens() where namespace = 'neighbour' and revoked_at is null"), 2)
+	s.deleteAll("neighbour", 1000)
+	equal(t, "required", value[bool](s, "select posthorn.tokens_required()"), true)
+	equal(t, "good tokens", value[int](s, "select count(*) from posthorn.list_tokens() where revoked_at is null"), 0)
+}
+
 // The log stays append-only for all namespaces that are not deleted, also for the owner of the schema.
 func TestDeletionOpensNothingElse(t *testing.T) {
 	t.Parallel()
@@ -543,7 +560,7 @@ func TestDeletionLooksAgain(t *testing.T) {
 	equal(t, "results that came late", value[int](s, late), 0)
 	shop := s.namespaceID("shop")
 	s.exec("insert into posthorn.waiting_jobs (due_at, job, namespace_id, month) values (now(), -1, $1, now())", shop)
-	s.exec("insert into posthorn.events (id, namespace_id, stream_id, type, payload) values (-1, $1, 1, 'e', '{}')", shop)
+	s.exec("insert into posthorn.events (id, namespace_id, stream_id, type, payload) values (1, $1, 1, 'e', '{}')", shop)
 	s.deleteAll("shop", 1)
 	equal(t, "rows that came late", value[int](s, "select (select count(*) from posthorn.waiting_jobs) + (select count(*) from posthorn.events)"), 0)
 }

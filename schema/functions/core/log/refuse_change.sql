@@ -57,7 +57,7 @@ declare
   last bigint;
   gone bigint;
 begin
-  gone := posthorn.empty_partition(n.id);
+  gone := posthorn.empty_partition(n);
   if gone > 0 then
     return gone;
   end if;
@@ -90,7 +90,7 @@ begin
 end $$;
 
 -- Empties a partition that has events of a namespace, if it has none that stay; returns about how many events it had.
-create or replace function posthorn.empty_partition(namespace_id int)
+create or replace function posthorn.empty_partition(n posthorn.namespaces)
 returns bigint language plpgsql as $$
 declare
   part regclass;
@@ -98,7 +98,7 @@ declare
   about bigint;
 begin
   for part in select p.name from posthorn.partition_bounds p order by p.since loop
-    execute format('select exists (select from %s e where e.namespace_id = $1)', part) into has_some using namespace_id;
+    execute format('select exists (select from %s e where e.namespace_id = $1 and e.id > $2)', part) into has_some using n.id, n.deleted_to;
     continue when not has_some or not posthorn.has_deleted_only(part);
     select greatest(c.reltuples, 1)::bigint into about from pg_class c where c.oid = part;
     begin

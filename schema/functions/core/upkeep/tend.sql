@@ -67,7 +67,7 @@ end $$;
 
 -- The parts that have something to do. A part that has not costs a lock, a subtransaction, its settings and its statements, so
 -- one statement that looks for all of them is cheaper. look_again says itself when it is due. expire_jobs has no index to look
--- at: it is due in the first 300 ms of each second, since the process that does the upkeep calls every 250. The next round of all
+-- at: it is due when the session has not made it for a second. The next round of all
 -- parts is early enough for those that come once a minute or more rarely, and for expire_subscriptions: one that fails is not
 -- tried again, and does not write, four times a second. The same holds for notice_restore in a session that has asked whether the
 -- numbers are right. If a look fails, all parts that may be frequent are done, and the one that is broken says so.
@@ -78,8 +78,11 @@ as $$
 declare
   at constant timestamptz := posthorn.now();
   now constant bigint := 1000 * extract(epoch from clock_timestamp());
+  at_ms constant bigint := 1000 * extract(epoch from at);
+  expire_from constant bigint := coalesce(nullif(current_setting('posthorn.expire_from', true), '')::bigint, 0);
+  parts text[];
 begin
-  return array(
+  parts := array(
     select part from unnest(posthorn.upkeep_parts()) part
     where case part
       when 'tick' then coalesce(pg_sequence_last_value('posthorn.event_id'), 0) is distinct from (
@@ -88,7 +91,7 @@ begin
       when 'deliver_delayed' then exists (select from posthorn.delayed d where d.deliver_at <= at
         and not exists (select from posthorn.namespaces n where n.id = d.namespace_id and n.closed_at is not null))
       when 'promote_jobs' then exists (select from posthorn.waiting_jobs w where w.due_at <= at)
-      when 'expire_jobs' then extract(milliseconds from at) % 1000 < 300
+      when 'expire_jobs' then at_ms not between expire_from - 1000 and expire_from - 1
       when 'settle_endings' then exists (
         select from posthorn.job_endings e where e.n >= (select coalesce(pg_sequence_last_value('posthorn.job_endings_from'), 1)))
       when 'wake_jobs' then exists (select from posthorn.job_awaits)
@@ -100,6 +103,10 @@ begin
       when 'maintain_events_table_if_due' then false
       else posthorn.is_due_above(part, at)
     end);
+  if 'expire_jobs' = any (parts) then
+    perform set_config('posthorn.expire_from', (at_ms + 1000)::text, false);
+  end if;
+  return parts;
 exception when others then
   return array_remove(posthorn.upkeep_parts(), 'maintain_events_table_if_due');
 end $$;

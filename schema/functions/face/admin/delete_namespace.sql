@@ -93,7 +93,10 @@ begin
     and not exists (select from posthorn.namespaces x where x.namespace = 'default' and x.deleting_at is not null) -- only keep does that
   then
     raise exception 'namespace % is open, so it has not just moved here', quote_literal(kept.namespace)
-      using errcode = 'PH002', hint = 'Close it in the database that it comes from, and promote the standby when that has replayed the close.';
+      using errcode = 'PH002', hint = coalesce(
+        (select format('If it was kept before, call delete_namespace for what is left: %s.', string_agg(quote_literal(x.namespace), ', '))
+          from posthorn.namespaces x where x.deleting_at is not null),
+        'Close it in the database that it comes from, and promote the standby when that has replayed the close.');
   end if;
   return query
     select x.namespace from posthorn.namespaces x where x.deleting_at is not null order by x.namespace <> 'default', x.namespace;
@@ -133,11 +136,12 @@ begin
   perform posthorn.refuse_work(begin_deletion.namespaces);
 end $$;
 
--- Notes that no transaction from before the deletion can still write; otherwise returns, after a second, those that may.
+-- Notes that no transaction from before the deletion can still write; otherwise returns, after some seconds, those that may. A
+-- shorter wait might never end beside transactions of others that follow each other.
 create or replace function posthorn.await_deletion(n posthorn.namespaces)
 returns text language plpgsql as $$
 declare
-  until constant timestamptz := clock_timestamp() + interval '1 second';
+  until constant timestamptz := clock_timestamp() + interval '8 seconds';
   writers text[] := posthorn.writers_from_before(n.closed_by);
 begin
   while writers <> '{}' loop
@@ -166,6 +170,7 @@ begin
       when 'imports' then (select count(*) filter (where posthorn.end_import(i.id)) from posthorn.imports i where i.namespace_id = n.id)
       when 'groups' then posthorn.delete_group_of(n.id, max_rows)
       when 'events' then posthorn.delete_events(n, max_rows)
+      when 'api_tokens' then posthorn.delete_tokens_of(n.id)
       else posthorn.delete_rows_of(n, step.part, step.condition, max_rows) end;
     if deleted > 0 then
       update posthorn.namespaces x set delete_step = step.nth where x.id = n.id and x.delete_step <> step.nth;
@@ -190,7 +195,7 @@ returns table (nth bigint, part text, condition text) language sql immutable as 
     when 'archive' then 'x.archive_id = any (array(select a.id from posthorn.archives a where a.namespace_id = $1))'
     else s.rows end
   from (values
-    ('scheduled_tasks', 'name'), ('delayed', 'id'), ('api_tokens', 'id'), ('nodes', 'name'),
+    ('scheduled_tasks', 'name'), ('delayed', 'id'), ('api_tokens', null), ('nodes', 'name'),
     ('running_jobs', 'id'), ('running_tags', 'id'), ('job_awaits', 'id'), ('blocked_jobs', 'id'), ('waiting_jobs', 'id'), ('ready_jobs', 'id'),
     ('parked_jobs', 'id'), ('job_keys', 'id'), ('job_limits', 'id'), ('job_openings', 'id'), ('job_starts', 'id'), ('job_hints', 'id'),
     ('fair_clocks', 'id'), ('jobs', null),
@@ -205,6 +210,25 @@ returns table (nth bigint, part text, condition text) language sql immutable as 
     ('stream_names', 'x.namespace_id = $1 and x.id <> 1') -- that of the namespace default, see publish
   ) s (part, rows)
 $$;
+
+-- Deletes the tokens of a namespace. If there are no others, one stays, revoked and without its namespace: else HTTP would need
+-- none from now on, see tokens_required. Two deletions at once would each count on the tokens of the other.
+create or replace function posthorn.delete_tokens_of(ns int)
+returns bigint language plpgsql as $$
+declare
+  gone bigint;
+begin
+  if not exists (select from posthorn.api_tokens t where t.namespace_id = ns) then
+    return 0;
+  end if;
+  lock table posthorn.api_tokens in share row exclusive mode;
+  update posthorn.api_tokens t set namespace_id = null, revoked_at = coalesce(t.revoked_at, posthorn.now())
+  where t.id = (select min(x.id) from posthorn.api_tokens x where x.namespace_id = ns)
+    and not exists (select from posthorn.api_tokens x where x.namespace_id is distinct from ns);
+  delete from posthorn.api_tokens t where t.namespace_id = ns;
+  get diagnostics gone = row_count;
+  return gone;
+end $$;
 
 create or replace function posthorn.delete_rows_of(n posthorn.namespaces, part text, condition text, max_rows int)
 returns bigint language plpgsql as $$

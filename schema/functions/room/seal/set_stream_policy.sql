@@ -131,7 +131,8 @@ returns setof text language sql stable security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   select p.stream_name from posthorn.stream_policies p
-  where p.namespace_id = posthorn.namespace_id(restricted_streams.namespace) and p.security_level <> 'open'
+  where p.security_level <> 'open' and p.namespace_id = coalesce( -- also of a namespace that is being deleted
+    (select n.id from posthorn.namespaces n where n.namespace = restricted_streams.namespace), posthorn.namespace_id(restricted_streams.namespace))
   order by p.stream_name;
 end;
 comment on function posthorn.restricted_streams(text) is

@@ -14,3 +14,11 @@ func LaterTimeline(conn *pgx.Conn) {
 	c.identity.Store(&i)
 	clusters.note(c.monitor.places, i, false)
 }
+
+// AskedAgo lets a connection look as if its server had been asked so long ago.
+func AskedAgo(conn *pgx.Conn, ago time.Duration) {
+	c := watchedOf(conn)
+	i := *c.identity.Load()
+	i.asked = time.Now().Add(-ago)
+	c.identity.Store(&i)
+}

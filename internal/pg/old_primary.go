@@ -129,6 +129,32 @@ func (m *monitor) watchReuse(config *pgxpool.Config) {
 	}
 }
 
+// watchPings keeps a pool from a ping of a connection whose server was asked a moment ago, or is asked again by isCurrent. To the
+// pool a connection that took a second to make has been idle for so long; with a ping beside the question, a database that takes a
+// second for each statement would not answer within the time that a request waits.
+func watchPings(config *pgxpool.Config) {
+	ping := config.ShouldPing
+	config.ShouldPing = func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
+		if ping != nil {
+			return ping(ctx, p)
+		}
+		return p.IdleDuration > pingAfter && !isAsked(p.Conn.PgConn())
+	}
+}
+
+// pingAfter is how long a connection is idle before it is pinged.
+const pingAfter = time.Second
+
+// isAsked reports whether the question for the identity of the server takes the place of a ping.
+func isAsked(conn *pgconn.PgConn) bool {
+	c := watchedBelow(conn)
+	if c == nil {
+		return false
+	}
+	since := time.Since(c.identity.Load().asked)
+	return since < pingAfter || since >= askAgain
+}
+
 // isCurrent reports whether a connection may be used again.
 func (m *monitor) isCurrent(ctx context.Context, conn *pgconn.PgConn) bool {
 	c := watchedBelow(conn)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,6 +26,27 @@ func TestConnectionsAreAskedAgain(t *testing.T) {
 		t.Error("the old primary is used")
 	} else if !strings.Contains(err.Error(), "is an old primary, of timeline 1: this process has seen timeline 2") {
 		t.Error(err)
+	}
+}
+
+// The server of a connection is asked one thing before the connection is used: a ping, or its identity. A pool counts the time in which
+// it made a connection as idle.
+func TestConnectionsAreAskedOneThing(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, pgx.QueryExecModeCacheStatement)
+	conn := must(pool.Acquire(t.Context()))(t)
+	defer conn.Release()
+	pings := func(ago, idle time.Duration) bool {
+		pg.AskedAgo(conn.Conn(), ago)
+		return pool.Config().ShouldPing(t.Context(), pgxpool.ShouldPingParams{Conn: conn.Conn(), IdleDuration: idle})
+	}
+	for _, c := range []struct {
+		ago, idle time.Duration
+		want      bool
+	}{{0, 2 * time.Second, false}, {10 * time.Second, 2 * time.Second, true}, {10 * time.Second, 0, false}, {time.Hour, 2 * time.Second, false}} {
+		if got := pings(c.ago, c.idle); got != c.want {
+			t.Errorf("a connection that was asked %v ago and has been idle for %v is pinged: %v", c.ago, c.idle, got)
+		}
 	}
 }
 

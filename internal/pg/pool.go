@@ -101,10 +101,11 @@ func Connect(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pg
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// watchPool watches the connections of a pool, and limits the ping before their reuse.
+// watchPool watches the connections of a pool, and limits the pings before their reuse.
 func (m *monitor) watchPool(config *pgxpool.Config, limited bool) {
 	m.watch(config.ConnConfig, limited)
 	m.watchReuse(config)
+	watchPings(config)
 	if config.PingTimeout == 0 {
 		config.PingTimeout = pingTime
 	}

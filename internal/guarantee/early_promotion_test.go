@@ -47,5 +47,7 @@ func TestPromotionRightAfterTheInstallation(t *testing.T) {
 	equal(t, "errors of upkeep", value[string](s, "select coalesce(posthorn.tend(in_turn => true)->'errors', '{}')::text"), "{}")
 	equal(t, "why numbers moved", value[string](s, "select string_agg(reason, ' ') from posthorn.moves"), "promotion")
 	equal(t, "another process has a turn at once", value[bool](s.another(), "select posthorn.tend(in_turn => true) ? 'skipped'"), true)
+	s.exec("checkpoint")
+	equal(t, "timeline of the checkpoint", value[int](s, "select timeline_id from pg_control_checkpoint()"), 2)
 	testpg.Dump(t, standby.URL())
 }

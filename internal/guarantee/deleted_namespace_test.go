@@ -117,7 +117,7 @@ var ofNamespaceBy = map[string]string{
 }
 
 // ofNoNamespace are the tables whose rows are of the whole database.
-var ofNoNamespace = strings.Fields(`config cluster log_origin moves ticks conditions condition_functions await_places job_endings
+var ofNoNamespace = strings.Fields(`config cluster log_origin this_life moves ticks conditions condition_functions await_places job_endings
 	job_sample_places job_sample_gaps pg_cron archive_restores migrations schema_version`)
 
 // rowsOf counts the rows of some namespaces in each table; of each table that a new migration makes

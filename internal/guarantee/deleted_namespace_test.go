@@ -249,6 +249,7 @@ func TestNamespaceThatIsBeingDeletedIsRefused(t *testing.T) {
 		"select posthorn.register_node('shop', 'n')", "select posthorn.create_token('t', sha256('x'), 'p', '{admin}', 'shop')",
 		"select posthorn.open_namespace('shop')", "select posthorn.close_namespace('shop')", "select posthorn.define_namespace('shop')",
 		"select posthorn.pause_group('shop', 'g')", "select posthorn.publish_to('shop', 'ordered', 'all', 'm')",
+		"select posthorn.subscribe('shop', 'ordered', 'more')", "select posthorn.subscribe('shop', 'ordered', 'all', '{\"conditions_sql\": \"true\"}')",
 		"select posthorn.set_stream_policy('shop', 's', 'restricted')", "select posthorn.record_action('shop', 'a', 'b', 'c', '{}', 1)",
 		"select * from posthorn.read_events('shop', posthorn.cursor_at('-infinity'))",
 	} {

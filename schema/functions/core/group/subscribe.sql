@@ -73,6 +73,7 @@ declare
   locked boolean := false;
 begin
   perform posthorn.check_name(subscription, 'subscription', 'Name it for what it does, for instance charge.');
+  perform posthorn.namespace_id(namespace_name); -- raises if it is being deleted
   select x.id into put_group from posthorn.groups x join posthorn.namespaces n on n.id = x.namespace_id
   where n.namespace = namespace_name and x.name = group_name;
   if formerly <> '{}' then

@@ -56,7 +56,9 @@ begin
     select s.worker_id, s.kind, s.id, coalesce(s.group_name, s.title), s.tags, s.attempt, s.since,
       extract(epoch from at - s.since)::float8, s.until, s.stalled,
       coalesce(not s.stalled and posthorn.is_slow(at - s.since, u.seconds), false),
-      concat_ws('; ', case when s.stalled and s.kind = 'job' then format('no heartbeat for %s, others may take it in %s', posthorn.in_words(at - s.seen_at), posthorn.in_words(greatest(s.until - at, '0'))) end,
+      concat_ws('; ', case when s.stalled and s.kind = 'job' then
+          format('no heartbeat for %s, others may take it %s', posthorn.in_words(at - s.seen_at),
+            case when s.until > at then 'in ' || posthorn.in_words(s.until - at) else 'now' end) end,
         case when extract(epoch from at - s.since) > u.seconds then posthorn.usually(u.tag, u.seconds) end)
     from shown s
     left join lateral (

@@ -15,7 +15,7 @@ import (
 func newJobs(a *app) *cobra.Command {
 	return parent(about{
 		use:   "jobs",
-		short: "Enqueue, show and manage jobs",
+		short: "Enqueue, show and manage jobs, and see which are stuck",
 		long: `A job is work for exactly one worker, found by its tags, with a status and a
 history.`,
 	},

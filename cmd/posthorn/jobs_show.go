@@ -63,7 +63,9 @@ func jobFields(field fields, d jobDetails) {
 	field("since", d.Outlook.Since)
 	field("time", d.Timeline.Spent)
 	for _, w := range d.Waits {
-		field("blocked", w.Why()) // empty ones are left out
+		if why := w.Why(); why != "" {
+			field("blocked", why)
+		}
 	}
 	field("error", firstLine(d.ErrorMessage))
 	field("attempt", d.Attempt)

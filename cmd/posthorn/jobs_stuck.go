@@ -21,6 +21,6 @@ func newJobsStuck(a *app) *cobra.Command {
 	return cmd
 }
 
-var stuckJobColumns = columns[admin.StuckJob]{"for|trouble|jobs|why|what helps|id|title|since", func(j admin.StuckJob) []any {
-	return []any{roughSeconds(j.Seconds), j.Trouble, 1 + j.Others, j.Why, j.Helps, j.ID, j.Title, j.Since}
+var stuckJobColumns = columns[admin.StuckJob]{"for|jobs|id|title|trouble|why|what helps", func(j admin.StuckJob) []any {
+	return []any{roughSeconds(j.Seconds), 1 + j.Others, j.ID, j.Title, j.Trouble, j.Why, j.Helps}
 }}

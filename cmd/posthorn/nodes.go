@@ -13,7 +13,7 @@ import (
 func newNodes(a *app) *cobra.Command {
 	return parent(about{
 		use:   "nodes",
-		short: "Show nodes, the running processes, and remove dead ones",
+		short: "Show nodes, the running processes, and who runs what",
 		long: `A node is a running process that has registered and sends a heartbeat every 30
 seconds. Without one it is silent after 45 seconds, stale after 90 seconds, and
 removed after 10 minutes.`,

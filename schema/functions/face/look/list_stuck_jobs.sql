@@ -56,7 +56,7 @@ as $$
   where j.jobs > 0
 $$;
 
--- One row for each reason, of a trouble or of all. A job that is held back says why in its state.
+-- One row for each reason, of a trouble or of all. A job that a limit holds back says why in its state.
 create or replace function posthorn.stuck_reasons(namespace text, ns int, wanted text, most int)
 returns table (trouble text, job bigint, since timestamptz, others bigint, why text, helps text) language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -68,41 +68,43 @@ as $$
     where coalesce(wanted, 'lost') in ('lost', 'not taken')
   )
   (select 'stalled', (array_agg(r.job order by r.seen_at, r.job))[1], min(r.seen_at), least(count(*) - 1, 100),
-    format('%s has sent no heartbeat', r.worker),
-    format('restart %s, or retry its jobs: otherwise others get them in %s', r.worker,
-      posthorn.in_words(greatest(min(r.lease_until) - posthorn.now(), '0')))
+    format('%s sends no heartbeat', r.worker),
+    format('restart %s, or retry its jobs: else others get them %s', r.worker,
+      case when min(r.lease_until) > posthorn.now() then 'in ' || posthorn.in_words(min(r.lease_until) - posthorn.now()) else 'now' end)
   from posthorn.running_jobs r
   where coalesce(wanted, 'stalled') = 'stalled' and r.namespace_id = ns and r.seen_at < posthorn.now() - interval '30 seconds'
   group by r.worker order by 3, 2 limit most)
   union all
   (select 'slow', (array_agg(s.job order by s.picked_at, s.job))[1], min(s.picked_at), least(count(*) - 1, 100),
-    format('%s has it, and %s', s.worker, posthorn.usually(s.tag, max(s.usual))),
-    format('look at %s, or retry it for another worker', s.worker)
+    format('on %s; %s usually takes %s at most', s.worker, s.tag, posthorn.in_words(make_interval(secs => ceil(max(s.usual))))),
+    format('look at %s, or retry it', s.worker)
   from posthorn.slow_jobs(stuck_reasons.namespace) s where coalesce(wanted, 'slow') = 'slow'
   group by s.worker, s.tag order by 3, 2 limit most)
   union all
   (select 'lost', (array_agg(l.job order by l.since, l.job))[1], min(l.since), least(count(*) - 1, 100),
-    format('%s fell silent, and no other worker has taken its work', l.worker), format('start %s again, or another worker', l.worker)
+    format('%s fell silent, no other worker takes it', l.worker), format('start %s, or another worker', l.worker)
   from lost l where coalesce(wanted, 'lost') = 'lost'
   group by l.worker order by 3, 2 limit most)
   union all
   (select 'not taken', t.job, t.due_at, t.jobs - 1,
-    case when t.is_worked then 'the workers run other' else 'no worker runs' end || ' jobs ' || case t.tag when '' then 'without tags' else 'tagged ' || t.tag end,
+    case when t.is_worked then 'the workers are busy with others of ' else 'no worker for ' end || case t.tag when '' then 'jobs without tags' else t.tag end,
     case when t.is_worked then 'start more workers, or let them run more jobs at once' else 'start a worker' end
   from posthorn.neglected_tags(stuck_reasons.namespace) t
   where coalesce(wanted, 'not taken') = 'not taken'
     and not (t.job in (select l.job from lost l) and t.jobs <= (select count(*) from lost l where t.tag = any (l.tags) or t.tag = '' and l.tags = '{}'))
   order by t.due_at, t.job limit most)
   union all
-  (select 'held back', h.job, h.since, h.jobs - 1, null,
-    case when h.paused then 'resume the tag ' else 'raise the limit of ' end || h.tag
+  (select 'held back', h.job, h.since, h.jobs - 1, case when h.paused then h.tag || ' is paused' end,
+    case when h.paused then format('resume %s', h.tag)
+      when exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = h.tag) then format('raise the limit of %s', h.tag)
+      else format('give %s a limit of its own, or raise that of all like it', h.tag) end
   from posthorn.held_back_tags(ns, most) h where coalesce(wanted, 'held back') = 'held back'
   order by h.since, h.job limit most)
   union all
   (select 'blocks others', case b.status when 'DELETED' then b.job else b.before end, b.since,
     c.jobs - case b.status when 'DELETED' then 1 else 0 end,
     case b.status when 'DELETED' then format('job %s, which it waits for, was deleted', b.before)
-      when 'FAILED' then 'it failed' else 'it was cancelled' end,
+      when 'FAILED' then 'failed' else 'was cancelled' end,
     case b.status when 'DELETED' then 'cancel it' when 'FAILED' then 'retry it, or cancel those behind it' else 'cancel those behind it' end
   from (
     select x.* from posthorn.blocking_jobs(stuck_reasons.namespace) x where coalesce(wanted, 'blocks others') = 'blocks others'
@@ -131,7 +133,7 @@ begin
       select r.* from posthorn.stuck_reasons(list_stuck_jobs.namespace, ns, list_stuck_jobs.with_trouble, list_stuck_jobs.max_rows) r
       order by r.since, r.job, r.trouble limit list_stuck_jobs.max_rows)
     select s.trouble, j.id, j.title, j.tags, j.state,
-      case s.trouble when 'held back' then regexp_replace(j.why, '^held back: ', '') when 'blocks others' then s.why || posthorn.because(j.error_message) else s.why end,
+      case when s.why is null then regexp_replace(j.why, '^held back: ', '') when s.trouble = 'blocks others' then s.why || posthorn.because(j.error_message) else s.why end,
       s.helps, s.since,
       extract(epoch from posthorn.now() - s.since)::float8, j.worker_id, s.others
     from stuck s

@@ -284,7 +284,7 @@ func walkOnCall(p *person) {
 	p.exec(p.T, "select posthorn.claim_jobs('default', 'importer-1', '{tenant:7}', lease_for => '1 hour')")
 	p.visit("/")
 	p.click("Stuck jobs")
-	p.seesIn("2 import 2", "held back", "tenant:7 runs 1 of 1", "give tenant:7 a limit of its own", "1h ago")
+	p.seesIn("2 import 2", "held back", "tenant:7 runs 1 of 1", "give tenant:7 a limit of its own", "1h")
 	p.click("slow")
 	p.sees("No job is stuck: no job has the trouble slow.")
 	p.fill("Find an event, a job, a tag, a worker or a group", "tenant 7")

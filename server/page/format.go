@@ -94,6 +94,9 @@ func at(t time.Time) template.HTML { return timeElement(t, "at") }
 // ago is a time as it is in lists: the script writes 3 min ago, or in 4 min, and shows the time itself on hover.
 func ago(t time.Time) template.HTML { return timeElement(t, "ago") }
 
+// lasting is how long something has lasted that began at a time: the script writes 3m.
+func lasting(t time.Time) template.HTML { return timeElement(t, "for") }
+
 func timeElement(t time.Time, kind string) template.HTML {
 	if t.IsZero() {
 		return "–"

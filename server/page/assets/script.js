@@ -33,11 +33,10 @@ function distance(milliseconds) {
 
 function setTimes() {
   for (const element of document.querySelectorAll("time[data-time]")) {
-    const at = Date.parse(element.dateTime);
-    const ago = element.dataset.time === "ago";
-    const text = ago ? distance(at - Date.now() - ahead) : inTable.format(at);
+    const at = Date.parse(element.dateTime), away = at - Date.now() - ahead, shown = element.dataset.time;
+    const text = shown === "ago" ? distance(away) : shown === "for" ? inWords(Math.max(0, Math.round(-away / 1000))) : inTable.format(at);
     if (element.textContent !== text) element.textContent = text;
-    const title = inFull.format(at) + (ago ? "" : ", " + distance(at - Date.now() - ahead));
+    const title = inFull.format(at) + (shown === "ago" ? "" : ", " + distance(away));
     if (element.title !== title) element.title = title;
   }
 }

@@ -137,7 +137,7 @@ func TestFunctionsWithoutScansAreNotCompiled(t *testing.T) {
 
 // besideForeignCode are functions that run after code of users in the same call: that code may
 // have changed the search_path, for good.
-var besideForeignCode = strings.Fields(`check_condition begin_condition_check read_condition is_enclosed tree_nodes not_allowed is_simple_pattern
+var besideForeignCode = strings.Fields(`check_condition begin_condition_check read_condition is_enclosed sql_tokens tree_nodes not_allowed is_simple_pattern
 	bare lookup_keys split_sql match_events is_asked_for matching_functions run_matching match_with_care match_by_halves
 	ids_with_condition merge_matches bury_misfits run_of_misfits own_slots`)
 

@@ -80,6 +80,85 @@ func TestBadConditionsAreRefused(t *testing.T) {
 	equal(t, "sequence used", value[bool](s, "select is_called from public.numbers"), false)
 }
 
+// escapes are texts that run code if they are cut into tokens in another way than Postgres does.
+func escapes() (all []string) {
+	code := func(name string) string {
+		return ") as matches from unnest(null::posthorn.event[]) e, posthorn.subscriptions s; prepare " + name + " as select 1; select (true --'"
+	}
+	// Behind E'' the next literal is read as E'' too, over the end of a line.
+	for i, between := range []string{"\n", "\r", "\r\n", " \t\f\n\f ", " -- a comment\n", "\n-- a comment\r -- another\n", "\n\v", "\n'a'\n", "\n/**/ ", " "} {
+		all = append(all, "e.type = E'x'"+between+"'\\''"+code(fmt.Sprintf("upper_%d", i)), "e.type = 'a' || e''"+between+"'\\''"+code(fmt.Sprintf("lower_%d", i)))
+	}
+	return append(all,
+		// The dollar sign ends a number, and no identifier.
+		"e.id = 1e5$$ ' $$::int"+code("number"), "e.id = 1.e5$a$ ' $a$::int"+code("decimal"), "e.id = 0x1f$$ ' $$::int"+code("hexadecimal"),
+		"e.type = E'\\' || '"+code("open"), "e.type = 'x' /* /* ' */ ' */"+code("comment"), "e.type = U&'x' uescape '\\'"+code("escape"),
+		"true"+code("semicolon"))
+}
+
+// No code of a condition runs while it is checked. What a session keeps when a transaction is undone, such as a prepared
+// statement, would be there for the next caller.
+func TestCodeInConditionsIsNotRun(t *testing.T) {
+	t.Parallel()
+	for _, walls := range []struct{ name, without string }{
+		{"both", ""},
+		{"one statement", "create or replace function posthorn.is_enclosed(sql text) returns boolean language sql as 'select true'; create or replace function posthorn.joins_literals(tokens text[]) returns boolean language sql as 'select false'"},
+	} {
+		t.Run(walls.name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			s.define("{}")
+			s.exec(walls.without)
+			before := s.objects()
+			for _, condition := range escapes() {
+				_, err := s.conn.Exec(t.Context(), "select posthorn.subscribe('default', $1, 'a', $2::text::jsonb)", group, conditionFilter(condition, "{}"))
+				if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "PH004" {
+					t.Errorf("%q: %v, want PH004", condition, err)
+				}
+			}
+			equal(t, "objects", s.objects(), before)
+			s.exec("insert into posthorn.conditions (digest, sql) select convert_to(x, 'UTF8'), x from unnest($1::text[]) x", escapes())
+			s.exec("select posthorn.recompile_conditions()") // as an upgrade does
+			equal(t, "statements of conditions", column[string](s, "select name from pg_prepared_statements where not name ^@ 'stmtcache_'"), []string{})
+		})
+	}
+}
+
+// A condition is cut into tokens as Postgres does it, and is refused where that is not sure.
+func TestConditionsAreCutIntoTokens(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, condition := range escapes() {
+		if value[bool](s, "select posthorn.is_enclosed($1)", condition) {
+			t.Errorf("%q is taken for one expression", condition)
+		}
+	}
+	for _, condition := range []string{"e.id = 1\v", "e.id = 1\x01", "e.type = E'\\'", "e.id = 1$1", "e.a /*", "\\", "'x' 'y'", "'x' /* */ 'y'", "'x'\n'y'",
+		"N'x'\n'\\''", "U&'x'\n'\\''", "B'1'\n'0'", "x'1f'\n'0'", "'x' -- y\n'z'"} {
+		if value[bool](s, "select posthorn.is_enclosed($1)", condition) {
+			t.Errorf("%q is taken for one expression", condition)
+		}
+	}
+	for _, condition := range []string{
+		"e.type = 'order.placed'", "e.type in ('a', 'b')\nand e.key = E'it\\'s' -- why", "e.type = 'it''s' or e.type = E'a''b'", "/* * / */ e.id > 1.5e-3",
+		"(e.tags)[1] = 'x'", "e.payload->>'a' ~ '^a[^b]|c$' and e.payload @> '{\"a\": 1}'", "e.type = U&'\\0041'", "e.\"type\" = 'a'", "date'2026-01-01' < e.created_at",
+		"public.größe(e.id) % 2 <> -1 and e.id*2/3 >= .5", "e.a$b = 1", "e.type = \"a'b\"", "x => 1::bigint",
+	} {
+		if !value[bool](s, "select posthorn.is_enclosed($1)", condition) {
+			t.Errorf("%q is refused", condition)
+		}
+	}
+	err := s.refused("PH004", "select posthorn.subscribe('default', $1, 'a', $2::text::jsonb)", group, conditionFilter("e.type = E'x'\n'y'", "{}"))
+	if !strings.Contains(err.Message, "join them with ||") {
+		t.Errorf("the error says nothing that helps: %s", err.Message)
+	}
+	// The message of Postgres would show the literal.
+	err = s.refused("PH004", "select posthorn.subscribe('default', $1, 'a', $2::text::jsonb)", group, conditionFilter("e.id = ('se' || 'cret')::int or 'x'::int = 1", "{}"))
+	if !strings.HasSuffix(err.Message, "a literal is no value of its type") {
+		t.Errorf("the error shows values: %s", err.Message)
+	}
+}
+
 // Only admins may make conditions.
 func TestOnlyAdminsMakeConditions(t *testing.T) {
 	t.Parallel()

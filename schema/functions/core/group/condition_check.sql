@@ -27,7 +27,8 @@ declare
   read record;
   wrong text := case
     when octet_length(sql) > 10000 then 'has more than 10000 bytes'
-    when not posthorn.is_enclosed(sql) then 'is not one expression' end;
+    when posthorn.joins_literals(posthorn.sql_tokens(sql)) then 'has literals that follow each other: join them with ||, or write them as one'
+    when not posthorn.is_enclosed(sql) then 'is not one expression: it may have no semicolon, dollar sign, backslash outside of quotes, open quote or nested comment' end;
 begin
   if wrong is null then
     begin
@@ -76,9 +77,7 @@ as $$
 declare
   tree text;
 begin
-  perform posthorn.as_condition_role(format(
-    E'create or replace rule "_RETURN" as on select to posthorn.checked_condition do instead
-      select (%s\n) as matches from unnest(null::posthorn.event[]) e, posthorn.subscriptions s', sql), null);
+  perform posthorn.as_condition_role(format(E'select (%s\n) as matches from unnest(null::posthorn.event[]) e, posthorn.subscriptions s', sql), null);
   perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- which code that the parser called may have changed
   select r.ev_action::text into tree from pg_rewrite r where r.ev_class = 'posthorn.checked_condition'::regclass;
   wrong := posthorn.not_allowed(tree);
@@ -95,39 +94,70 @@ exception
     if wrong is null and expression is null then -- it was raised elsewhere
       wrong := 'cannot be read';
     end if;
-  when invalid_object_definition then
+  when invalid_object_definition or invalid_cursor_definition then
     wrong := 'must be one boolean expression';
-  when others then
-    wrong := format('cannot be read: %s', sqlerrm);
+  when others then -- Messages of other classes may show values.
+    wrong := case left(sqlstate, 2) when '42' then format('cannot be read: %s', sqlerrm)
+      when '22' then 'cannot be read: a literal is no value of its type' else 'cannot be read' end;
 end $$;
 
--- Whether a text stays within the parentheses that are put around it. The text is cut into tokens as Postgres does it.
--- Dollar quotes and nested comments are refused.
+-- Whether a text stays within the parentheses that are put around it.
 create or replace function posthorn.is_enclosed(sql text)
 returns boolean language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  tokens constant text[] := posthorn.sql_tokens(sql);
   token text;
   depth int := 0;
-  seen int := 0;
 begin
-  for token in
-    select m[1]
-    from regexp_matches(sql, $re$([eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|(?:[A-Za-z_]|[^\u0001-\u007f])(?:[A-Za-z0-9_$]|[^\u0001-\u007f])*|--[^\n\r]*|/\*(?:[^*/]|\*+[^*/]|/+[^*/])*\*+/|/\*|[^'"])$re$, 'g') m
-  loop
-    seen := seen + length(token);
+  if tokens is null or posthorn.joins_literals(tokens) then
+    return false;
+  end if;
+  foreach token in array tokens loop
     depth := depth + case token when '(' then 1 when ')' then -1 else 0 end;
-    if depth < 0 or token in (';', '$', '/*') then
+    if depth < 0 then
       return false;
     end if;
   end loop;
-  return depth = 0 and seen = length(sql) and sql ~ '[^[:space:]]'; -- a quote without its end is no token
+  return depth = 0 and sql ~ '[^[:space:]]';
 end $$;
 
--- Makes a view that holds a condition while it is checked, and a function that runs commands as posthorn_condition.
--- Both belong to posthorn_condition. The caller undoes this, because code that runs as the owner of a function may
--- change it.
+-- The tokens of a text with white space and comments, as Postgres's lexer (scan.l) cuts it; null if versions of Postgres
+-- might cut it in different ways, or in another way than this. So the characters outside of quotes are listed. Not among
+-- them are the dollar sign, which quotes and which an identifier may have after its first character only; the vertical tab,
+-- which is white space from Postgres 16 on; the backslash; and the semicolon. A number takes the letters behind it: what
+-- follows 1e5 or 0xE is no part of an identifier or a prefix of a literal.
+create or replace function posthorn.sql_tokens(sql text)
+returns text[] language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  tokens constant text[] := array(
+    select m.token[1]
+    from regexp_matches(sql, $re$([ \t\n\r\f]+|--[^\n\r]*|/\*(?:[^*/]|\*+[^*/]|/+[^*/])*\*+/|[eE]'(?:[^'\\]|\\.|'')*'|(?:[bBnNxX]|[uU]&)?'(?:[^']|'')*'|(?:[uU]&)?"(?:[^"]|"")*"|(?:[A-Za-z_]|[^\u0001-\u007f])(?:[A-Za-z0-9_$]|[^\u0001-\u007f])*|\.?[0-9](?:[A-Za-z0-9_.]|[^\u0001-\u007f])*|/(?!\*)|[-!#%&()*+,.:<=>?@^`{|}~]|[[]|[]])$re$, 'g')
+      with ordinality m (token, n)
+    order by m.n);
+begin
+  -- A character that is not listed and a quote without its end are in no token. An E before an open quote is read as a name.
+  return case when length(array_to_string(tokens, '')) = length(sql)
+    and not exists (select from unnest(tokens, tokens[2:]) t (token, next) where t.token in ('e', 'E') and starts_with(t.next, '''')) then tokens end;
+end $$;
+
+-- Whether a literal follows another one. Over the end of a line Postgres reads two as one, and the second in the way of the
+-- first: '\' has no end behind E''.
+create or replace function posthorn.joins_literals(tokens text[])
+returns boolean language sql immutable
+return exists (
+  select from (
+    select t.token, lag(t.token) over (order by t.n) as before
+    from unnest(tokens) with ordinality t (token, n)
+    where t.token !~ '^([ \t\n\r\f]|--|/\*)') x
+  where right(x.token, 1) = '''' and right(x.before, 1) = '''');
+
+-- Makes a view that holds a condition while it is checked, and a function that gives the view its query, and runs a query,
+-- as posthorn_condition. Both belong to posthorn_condition. The caller undoes this, because code that runs as the owner of a
+-- function may change it.
 create or replace function posthorn.begin_condition_check()
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -135,16 +165,21 @@ as $$
 begin
   create view posthorn.checked_condition as select null::boolean as matches;
   perform posthorn.give_to_condition_role('view', 'posthorn.checked_condition');
-  create function posthorn.as_condition_role(command text, query text)
+  create function posthorn.as_condition_role(checked text, query text)
   returns text
   language plpgsql security definer
   set search_path = pg_catalog, pg_temp
   as $f$
   declare
+    one refcursor;
     result text;
   begin
-    if command is not null then
-      execute command;
+    if checked is not null then
+      -- Postgres opens a cursor for one statement only, and refuses more before any runs. The cursor is not read: so the
+      -- statement is neither planned nor run.
+      open one for execute 'explain ' || checked;
+      close one;
+      execute 'create or replace rule "_RETURN" as on select to posthorn.checked_condition do instead ' || checked;
     end if;
     if query is not null then
       execute query into result;

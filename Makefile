@@ -40,7 +40,7 @@ mutants: ## breaks the code in small ways, one at a time, and prints those that 
 	@scripts/deps
 	@go run ./internal/test/mutants -only "$(ONLY)" $(ARGS)
 
-torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs, pipeline, failover, lossy-failover, cancelled-waits or patroni, each FOR=10m
+torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs, pipeline, kafka, failover, lossy-failover, cancelled-waits or patroni, each FOR=10m
 	@scripts/deps
 	@scripts/deps kafka || true
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part "$(PART)"
@@ -59,6 +59,7 @@ schedules: ## searches interleavings of statements for one that breaks a promise
 
 bench: ## compares Posthorn with Postgres and other systems; writes docs/performance.md and its charts; ARGS=-quick only prints
 	@scripts/deps bench
+	@scripts/deps kafka || true
 	cd bench && go run . $(or $(ARGS),-write ..)
 
 lint: ## checks style, error handling and the direction of imports

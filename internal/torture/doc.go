@@ -2,7 +2,7 @@
 // and every job. It consists of tests only.
 //
 // The tests have these parts: the log (publishers and groups), the jobs (over HTTP),
-// the pipeline (relays, brokers, their consumers, an archive), and the log on a primary
+// the pipeline (relays, brokers, their consumers, an archive), the pipeline with Kafka, and the log on a primary
 // with two standbys, which take over without and with a loss, after cancelled waits, or by Patroni. The run provides
 // the seed, the publisher of events, the faults, the processes to kill, the waiting,
 // the record and the report to all parts; each part has its servers, workers and

@@ -16,6 +16,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
 	"github.com/posthorn/posthorn/internal/test/tests3"
+	"github.com/posthorn/posthorn/relay/kafka"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
 )
@@ -46,7 +47,7 @@ type sink interface {
 	io.Closer
 }
 
-// brokers opens the brokers of a setup: servers alone, or Redis with sentinels and a cluster of NATS.
+// brokers opens the brokers of a setup: servers alone, or Redis with sentinels and clusters of the others.
 func brokers(ctx context.Context, s setup, printed *slog.Logger) (map[string]sink, error) {
 	// Replicas is 2 because, on a busy machine, sentinels may replace a living
 	// master. The next kill could then promote a replica without the entries.
@@ -54,12 +55,25 @@ func brokers(ctx context.Context, s setup, printed *slog.Logger) (map[string]sin
 	if s.Alone {
 		toRedis.Replicas, toNATS.Replicas = 0, 1
 	}
-	redisSink, err := redis.Open(ctx, s.Redis, toRedis)
-	if err != nil || s.NATS == "" {
-		return map[string]sink{"to redis": redisSink}, err
+	sinks := map[string]sink{}
+	for _, b := range []struct {
+		name, url string
+		open      func() (sink, error)
+	}{
+		{"to redis", s.Redis, func() (sink, error) { return redis.Open(ctx, s.Redis, toRedis) }},
+		{"to nats", s.NATS, func() (sink, error) { return nats.Open(ctx, s.NATS, toNATS) }},
+		{"to kafka", s.Kafka, func() (sink, error) { return kafka.Open(ctx, s.Kafka, kafka.Config{}) }},
+	} {
+		if b.url == "" {
+			continue
+		}
+		opened, err := b.open()
+		if err != nil {
+			return nil, err
+		}
+		sinks[b.name] = opened
 	}
-	natsSink, err := nats.Open(ctx, s.NATS, toNATS)
-	return map[string]sink{"to redis": redisSink, "to nats": natsSink}, err
+	return sinks, nil
 }
 
 func beArchiver(ctx context.Context, s setup) error {
@@ -120,8 +134,11 @@ func openReaderSource(ctx context.Context, s setup) (interface {
 	io.Closer
 }, error,
 ) {
-	if s.Role == "nats reader" {
+	switch s.Role {
+	case "nats reader":
 		return nats.OpenSource(ctx, s.NATS, "default", nats.Config{Logger: quiet()})
+	case "kafka reader":
+		return kafka.OpenSource(ctx, s.Kafka, "default", kafka.Config{})
 	}
 	return redis.OpenSource(ctx, s.Redis, redis.Config{})
 }

@@ -22,6 +22,7 @@ type pipelinePart struct {
 	redis     *testredis.Sentinel
 	nats      *testnats.Cluster
 	store     *tests3.Server
+	servers   setup  // the URLs of the brokers and of the archive
 	consumers string // URL of the consumers' database
 	observer  *client
 	places    []*place
@@ -29,6 +30,7 @@ type pipelinePart struct {
 	stored    []string        // the messages of JetStream, as they were read last
 
 	relays, archivers, redisReaders, natsReaders []*process
+	processes                                    []*process // all of them
 }
 
 var pipelineStreams = []string{"orders", "stream:user:events", "payments", "mail {x}", "audit/log", "rare"}
@@ -44,14 +46,11 @@ func (p *pipelinePart) publisher() func(context.Context) {
 }
 
 func (p *pipelinePart) start() {
-	p.consumers = p.database.another("consumers")
-	p.database.exec(p.consumers, "create table effects (reader text, event bigint)")
-	p.database.exec(p.consumers, "update posthorn.log_origin set origin = gen_random_uuid()") // otherwise a copied database has the same origin
+	p.startConsumers()
 	p.redis = testredis.StartSentinel(p.t)
 	p.nats = testnats.StartCluster(p.t, 3)
 	p.store = tests3.Start(p.t)
-	p.observer = p.newClient()
-	p.t.Cleanup(p.observer.forget)
+	p.servers = setup{Redis: p.redis.URL(), NATS: p.nats.URL, Archive: p.store.URL()}
 	p.relays = p.two("relay", p.database.url)
 	p.archivers = p.two("archiver", p.database.url)
 	p.redisReaders = p.two("redis reader", p.consumers)
@@ -66,12 +65,23 @@ func (p *pipelinePart) start() {
 	p.clients.Go(p.holdSnapshots)
 }
 
+// startConsumers makes the database of the consumers, and the client that looks whether all have all.
+func (p *pipelinePart) startConsumers() {
+	p.consumers = p.database.another("consumers")
+	p.database.exec(p.consumers, "create table effects (reader text, event bigint)")
+	p.database.exec(p.consumers, "update posthorn.log_origin set origin = gen_random_uuid()") // otherwise a copied database has the same origin
+	p.observer = p.newClient()
+	p.t.Cleanup(p.observer.forget)
+}
+
 // two starts two processes of a role.
 func (p *pipelinePart) two(role, database string) (processes []*process) {
 	for range 2 {
-		s := setup{Role: role, Database: database, Redis: p.redis.URL(), NATS: p.nats.URL, Archive: p.store.URL()}
+		s := p.servers
+		s.Role, s.Database = role, database
 		processes = append(processes, p.startProcess(s, p.hear))
 	}
+	p.processes = append(p.processes, processes...)
 	return processes
 }
 
@@ -154,9 +164,7 @@ func newPipelineChecker(r *record, events map[int64]event) *checker {
 }
 
 func (p *pipelinePart) check() (string, *findings) {
-	for _, processes := range [][]*process{p.relays, p.archivers, p.redisReaders, p.natsReaders} {
-		retire(processes)
-	}
+	retire(p.processes)
 	var events map[int64]event
 	p.database.with(p.database.url, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		events, err = readEvents(ctx, conn)

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	only     = flag.String("torture.part", "", "log, jobs, pipeline, failover, lossy-failover, cancelled-waits or patroni; all of them by default")
+	only     = flag.String("torture.part", "", "log, jobs, pipeline, kafka, failover, lossy-failover, cancelled-waits or patroni; all of them by default")
 	seed     = flag.Uint64("torture.seed", 0, "seed of the clients' decisions; 0 for a random one")
 	duration = flag.Duration("torture.for", 0, "duration of the test of each part; by default until ten faults")
 	kill     = flag.Duration("torture.kill", 2*time.Second, "the pause between two faults in a run with -torture.for")
@@ -43,6 +43,7 @@ func TestTorture(t *testing.T) {
 		{"log", true, func(r *run) part { return &logPart{run: r} }},
 		{"jobs", true, func(r *run) part { return &jobsPart{run: r} }},
 		{"pipeline", true, func(r *run) part { return &pipelinePart{run: r} }},
+		{"kafka", true, newKafkaPart},
 		{"failover", testsize.All(), func(r *run) part { return &failoverPart{logPart: &logPart{run: r}} }},
 		{"lossy-failover", false, lossyFailover},
 		{"cancelled-waits", false, cancelledWaits},
@@ -70,18 +71,18 @@ func TestTorture(t *testing.T) {
 // setup makes the test binary a process that is killed. It is passed in an
 // environment variable, as JSON.
 type setup struct {
-	Role                                   string
-	Seed                                   uint64
-	Database, Server, Redis, NATS, Archive string // URLs
-	Alone                                  bool   // the brokers are one server each
-	Webhooks                               bool   // the server sends to webhooks, too
+	Role                                          string
+	Seed                                          uint64
+	Database, Server, Redis, NATS, Kafka, Archive string // URLs
+	Alone                                         bool   // the brokers are one server each
+	Webhooks                                      bool   // the server sends to webhooks, too
 }
 
 const setupVariable = "POSTHORN_TORTURE"
 
 var roles = map[string]func(context.Context, setup) error{
 	"server": beServer, "workers": beWorkers,
-	"relay": beRelay, "archiver": beArchiver, "redis reader": beReader, "nats reader": beReader,
+	"relay": beRelay, "archiver": beArchiver, "redis reader": beReader, "nats reader": beReader, "kafka reader": beReader,
 }
 
 func TestMain(m *testing.M) {

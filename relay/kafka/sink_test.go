@@ -108,44 +108,11 @@ func header(r *kgo.Record, name string) string {
 }
 
 // records reads a topic from its beginning to its end.
-func (w *world) records(t *testing.T, topic string) (all []*kgo.Record) {
+func (w *world) records(t *testing.T, topic string) []*kgo.Record {
 	t.Helper()
-	client := w.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords())
-	defer client.Close()
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID = -1
-	rt := kmsg.NewListOffsetsRequestTopic()
-	rt.Topic = topic
-	left := map[int32]int64{}
-	for partition := range int32(partitionsOf(t, client, topic)) {
-		rp := kmsg.NewListOffsetsRequestTopicPartition()
-		rp.Partition, rp.Timestamp = partition, -1
-		rt.Partitions = append(rt.Partitions, rp)
-	}
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(t.Context(), client)
+	all, err := testkafka.Records(await.Context(t), func(name string) bool { return name == topic }, w.Addr)
 	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range resp.Topics[0].Partitions {
-		if p.Offset > 0 {
-			left[p.Partition] = p.Offset
-		}
-	}
-	ctx := await.Context(t)
-	for len(left) > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			t.Fatalf("read topic %s: %v; partitions that are not read to these ends: %v, after %d records", topic, err, left, len(all))
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() {
-				all = append(all, r)
-			}
-			if r.Offset+1 >= left[r.Partition] {
-				delete(left, r.Partition)
-			}
-		})
+		t.Fatalf("read topic %s: %v", topic, err)
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package testdir
 import (
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -20,6 +21,17 @@ func FreePort(t testing.TB) int {
 	}
 	t.Fatal("no free port")
 	return 0
+}
+
+// FreePorts returns n different free ports.
+func FreePorts(t testing.TB, n int) (ports []int) {
+	t.Helper()
+	for len(ports) < n {
+		if port := FreePort(t); !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
+	}
+	return ports
 }
 
 func isFree(port int) bool {

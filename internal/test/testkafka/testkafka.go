@@ -40,9 +40,11 @@ type Node struct {
 	Secure   string // of the listener with TLS and SASL
 	RootsPEM string // the file with the certificate of Secure
 
-	name string
-	dir  *testdir.Dir
-	home string // has the configuration, log and data of this node
+	id         int
+	name       string
+	controller string // address of its listener for controllers
+	dir        *testdir.Dir
+	home       string // has the configuration, log and data of this node
 
 	mu      sync.Mutex
 	process *os.Process // nil while the node is down
@@ -66,7 +68,7 @@ func Shared(t testing.TB) *Node {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shared.node = launch(t, dir, jars)
+		shared.node = launch(t, dir, jars, 1)[0]
 	}
 	return shared.node
 }
@@ -79,9 +81,15 @@ func Start(t testing.TB) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := launch(t, dir, jars)
+	n := launch(t, dir, jars, 1)[0]
 	t.Cleanup(n.Kill)
 	return n
+}
+
+// Need skips a test where Kafka or Java is not installed.
+func Need(t testing.TB) {
+	t.Helper()
+	programs(t)
 }
 
 // NeedKills skips a test that kills a node, unless POSTHORN_TEST_KILLS is set, as make torture does: a node that
@@ -108,15 +116,36 @@ func programs(t testing.TB) string {
 	return filepath.Join(dir, "*")
 }
 
-func launch(t testing.TB, dir *testdir.Dir, jars string) *Node {
+// launch starts nodes, which are one cluster, and returns when all of them answer.
+func launch(t testing.TB, dir *testdir.Dir, jars string, size int) (nodes []*Node) {
 	t.Helper()
-	n := &Node{name: "node1", dir: dir, home: filepath.Join(dir.Path, "node1")}
-	if err := os.MkdirAll(n.home, 0o755); err != nil {
-		t.Fatal(err)
+	ports := testdir.FreePorts(t, 3*size)
+	address := func() string {
+		port := ports[0]
+		ports = ports[1:]
+		return fmt.Sprintf("127.0.0.1:%d", port)
 	}
-	port, secure, controller := testdir.FreePort(t), testdir.FreePort(t), testdir.FreePort(t)
-	n.Addr, n.Secure = fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", secure)
-	n.configure(t, fmt.Sprintf("127.0.0.1:%d", controller))
+	var voters []string
+	for id := 1; id <= size; id++ {
+		n := &Node{Addr: address(), Secure: address(), controller: address(), id: id, name: fmt.Sprintf("node%d", id), dir: dir}
+		n.home = filepath.Join(dir.Path, n.name)
+		voters, nodes = append(voters, fmt.Sprintf("%d@%s", id, n.controller)), append(nodes, n)
+	}
+	for _, n := range nodes {
+		n.configure(t, voters)
+		n.format(t, jars)
+	}
+	for _, n := range nodes {
+		n.start(t)
+	}
+	for _, n := range nodes {
+		n.await(t)
+	}
+	return nodes
+}
+
+func (n *Node) format(t testing.TB, jars string) {
+	t.Helper()
 	format := java(jars, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", n.config(),
 		"--add-scram", fmt.Sprintf("SCRAM-SHA-256=[name=%s,password=%s]", User, Password),
 		"--add-scram", fmt.Sprintf("SCRAM-SHA-512=[name=%s,password=%s]", User, Password))
@@ -127,8 +156,6 @@ func launch(t testing.TB, dir *testdir.Dir, jars string) *Node {
 	if err != nil {
 		t.Fatalf("format the storage of Kafka: %v\n%s", err, out)
 	}
-	n.Restart(t)
-	return n
 }
 
 // java is a command with the options that let Kafka start soon and with little memory.
@@ -141,8 +168,11 @@ func java(jars, class string, args ...string) *exec.Cmd {
 
 func (n *Node) config() string { return filepath.Join(n.home, "server.properties") }
 
-func (n *Node) configure(t testing.TB, controller string) {
+func (n *Node) configure(t testing.TB, voters []string) {
 	t.Helper()
+	if err := os.MkdirAll(n.home, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	cert, key, store := filepath.Join(n.home, "cert.pem"), filepath.Join(n.home, "key.pem"), filepath.Join(n.home, "store.pem")
 	testtls.Write(t, 1, cert, key)
 	n.RootsPEM = cert
@@ -158,10 +188,11 @@ func (n *Node) configure(t testing.TB, controller string) {
 		t.Fatal(err)
 	}
 	const modules = "org.apache.kafka.common.security"
+	replicas := min(3, len(voters))
 	lines := []string{
-		"process.roles=broker,controller", "node.id=1",
-		"controller.quorum.voters=1@" + controller, "controller.listener.names=CONTROLLER",
-		fmt.Sprintf("listeners=PLAINTEXT://%s,SASL_SSL://%s,CONTROLLER://%s", n.Addr, n.Secure, controller),
+		"process.roles=broker,controller", fmt.Sprintf("node.id=%d", n.id),
+		"controller.quorum.voters=" + strings.Join(voters, ","), "controller.listener.names=CONTROLLER",
+		fmt.Sprintf("listeners=PLAINTEXT://%s,SASL_SSL://%s,CONTROLLER://%s", n.Addr, n.Secure, n.controller),
 		fmt.Sprintf("advertised.listeners=PLAINTEXT://%s,SASL_SSL://%s", n.Addr, n.Secure),
 		"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
 		"inter.broker.listener.name=PLAINTEXT",
@@ -173,9 +204,14 @@ func (n *Node) configure(t testing.TB, controller string) {
 		"listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=" + modules + `.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="node";`,
 		"log.dirs=" + filepath.Join(n.home, "data"),
 		"num.network.threads=1", "num.io.threads=2", "background.threads=2", "log.cleaner.enable=false",
-		"offsets.topic.num.partitions=1", "offsets.topic.replication.factor=1",
-		"transaction.state.log.num.partitions=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
+		"offsets.topic.num.partitions=1", fmt.Sprintf("offsets.topic.replication.factor=%d", replicas),
+		"transaction.state.log.num.partitions=1", fmt.Sprintf("transaction.state.log.replication.factor=%d", replicas),
+		fmt.Sprintf("transaction.state.log.min.isr=%d", (replicas+1)/2),
 		"auto.create.topics.enable=false", "group.initial.rebalance.delay.ms=0",
+	}
+	if len(voters) > 1 { // another node takes over soon
+		lines = append(lines, "broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500")
+		lines = append(lines, "log.segment.delete.delay.ms=1000") // the files are in memory
 	}
 	if err := os.WriteFile(n.config(), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -211,6 +247,12 @@ func (n *Node) signal(signal syscall.Signal) {
 // Restart starts a node that is down, and waits until it answers.
 func (n *Node) Restart(t testing.TB) {
 	t.Helper()
+	n.start(t)
+	n.await(t)
+}
+
+func (n *Node) start(t testing.TB) {
+	t.Helper()
 	log, err := os.OpenFile(filepath.Join(n.home, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)
@@ -224,6 +266,10 @@ func (n *Node) Restart(t testing.TB) {
 		t.Fatalf("start Kafka: %v", err)
 	}
 	n.process = process.Process
+}
+
+func (n *Node) await(t testing.TB) {
+	t.Helper()
 	client := n.Client(t)
 	defer client.Close()
 	await.True(t, n.name+" is ready", func() bool {

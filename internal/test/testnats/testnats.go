@@ -80,7 +80,7 @@ func StartCluster(t testing.TB, size int, settings ...string) *Cluster {
 func launch(t testing.TB, dir *testdir.Dir, size int, settings []string) *Cluster {
 	t.Helper()
 	c := &Cluster{}
-	ports := freePorts(t, 2*size)
+	ports := testdir.FreePorts(t, 2*size)
 	var routes []string
 	for _, port := range ports[size:] {
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
@@ -272,16 +272,4 @@ func program(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// freePorts returns n different ports that are free now.
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	var ports []int
-	for len(ports) < n {
-		if port := testdir.FreePort(t); !slices.Contains(ports, port) {
-			ports = append(ports, port)
-		}
-	}
-	return ports
 }

@@ -270,7 +270,9 @@ func (c *Patroni) describe(ctx context.Context) (members []patroniMember) {
 }
 
 // AwaitWhole waits until a primary has its two standbys, and one of them is synchronous. It returns
-// the primary and its timeline.
+// the primary and its timeline. A standby that has not received the log for half a minute is made anew,
+// as an operator would: Patroni 3.0 may remove the data directory of a server that it has started twice, and then
+// lets the new one recover by itself, which ends apart from the primary.
 func (c *Patroni) AwaitWhole(t testing.TB) (leader *Member, timeline int) {
 	t.Helper()
 	var last []patroniMember
@@ -279,12 +281,39 @@ func (c *Patroni) AwaitWhole(t testing.TB) (leader *Member, timeline int) {
 			t.Logf("Patroni says %+v", last)
 		}
 	}()
+	apart := map[string]time.Time{} // since when a member that runs does not receive the log
 	await.True(t, "Patroni has a primary and two standbys", func() bool {
 		last = c.describe(t.Context())
 		leader, timeline = c.whole(last)
-		return leader != nil && leader.hasStandbys(t.Context())
+		if leader == nil {
+			return false
+		}
+		receiving, synchronous := leader.standbys(t.Context())
+		for _, m := range c.Members {
+			if m == leader || slices.Contains(receiving, m.Name) {
+				delete(apart, m.Name)
+			} else if since, seen := apart[m.Name]; !seen {
+				apart[m.Name] = time.Now()
+			} else if time.Since(since) > 30*time.Second {
+				m.reinitialize(t)
+				delete(apart, m.Name)
+			}
+		}
+		return len(receiving) == 2 && synchronous
 	})
 	return leader, timeline
+}
+
+// reinitialize asks Patroni to copy the primary to a standby again.
+func (m *Member) reinitialize(t testing.TB) {
+	t.Helper()
+	response, err := http.Post("http://"+m.api+"/reinitialize", "application/json", strings.NewReader(`{"force": true}`))
+	if err != nil {
+		t.Logf("%s cannot be made anew: %v", m.Name, err)
+		return
+	}
+	_ = response.Body.Close()
+	t.Logf("%s does not follow the primary, and is made anew: %s", m.Name, response.Status)
 }
 
 func (c *Patroni) whole(members []patroniMember) (leader *Member, timeline int) {
@@ -306,16 +335,20 @@ func (c *Patroni) whole(members []patroniMember) (leader *Member, timeline int) 
 	return leader, timeline
 }
 
-// hasStandbys reports whether both standbys receive the log.
-func (m *Member) hasStandbys(ctx context.Context) (has bool) {
+// standbys returns the names of the standbys that receive the log of a primary, and whether one of them is synchronous.
+func (m *Member) standbys(ctx context.Context) (receiving []string, synchronous bool) {
 	conn, err := pgx.Connect(ctx, strings.Replace(m.URL(), "/posthorn?", "/postgres?", 1))
 	if err != nil {
-		return false
+		return nil, false
 	}
 	defer conn.Close(context.Background())
 	err = conn.QueryRow(ctx, `
-		select not pg_is_in_recovery() and (select count(*) filter (where state = 'streaming') = 2 and bool_or(sync_state <> 'async') from pg_stat_replication)`).Scan(&has)
-	return err == nil && has
+		select coalesce(array_agg(application_name) filter (where state = 'streaming'), '{}'), coalesce(bool_or(sync_state <> 'async'), false)
+		from pg_stat_replication where not pg_is_in_recovery()`).Scan(&receiving, &synchronous)
+	if err != nil {
+		return nil, false
+	}
+	return receiving, synchronous
 }
 
 // Member returns the member with a name.

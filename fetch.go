@@ -376,7 +376,7 @@ func (p *prefetcher) deliver(ctx context.Context, b fetchedBatch, yield func(*De
 			return true
 		case lease.IsAnswered(i): // given back, since an event before it has failed
 			continue
-		case errors.Is(err, ErrLeaseLost):
+		case lease.IsEnded():
 			p.group.client.log.Warn("lease lost, its events go to another worker", "group", p.group.name)
 			return true
 		case err != nil:

@@ -135,6 +135,29 @@ func TestDeliveriesKeepTheirLease(t *testing.T) {
 	testworld.Equal(t, "events", seen, ids)
 }
 
+// A loop leaves a lease that is lost, also one that need not be extended yet: its events come again.
+func TestDeliveriesLeaveALostLease(t *testing.T) {
+	w := newWorld(t)
+	g := w.Group("g", testworld.FromBeginning())
+	ids := w.PublishN(3)
+	var seen []int64
+	for d, err := range g.Deliveries(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen = append(seen, d.ID); len(seen) == 1 {
+			w.Exec("select posthorn.release(l.id, l.attempt) from posthorn.leases l")
+			testworld.WantErr(t, "extend", d.Extend(t.Context(), time.Minute), posthorn.ErrLeaseLost)
+			continue
+		}
+		w.Ack(d)
+		if len(seen) == 1+len(ids) {
+			break
+		}
+	}
+	testworld.Equal(t, "events", seen, append(ids[:1:1], ids...))
+}
+
 // In an ordered group a nack removes the rest of its lease from the loop.
 func TestDeliveriesInOrder(t *testing.T) {
 	w := newWorld(t)

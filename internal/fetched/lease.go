@@ -271,7 +271,7 @@ func (l *Lease) extendLease(ctx context.Context, by time.Duration) error {
 		return false, err
 	})
 	switch {
-	case errors.Is(err, pg.ErrLeaseLost):
+	case errors.Is(err, pg.ErrLeaseLost), l.Over():
 		l.end()
 	case err == nil:
 		l.mu.Lock()

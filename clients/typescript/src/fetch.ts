@@ -47,14 +47,14 @@ export class Delivery {
     return this.lease.extend(this.index, milliseconds)
   }
 
-  /** @internal */
-  get isAnswered(): boolean {
-    return this.lease.isAnswered(this.index)
+  /** Whether it can still be answered. @internal */
+  get isOpen(): boolean {
+    return !this.lease.over && !this.lease.isAnswered(this.index)
   }
 
-  /** @internal */
-  keep(): Promise<void> {
-    return this.lease.extendIfNeeded()
+  /** Extends the lease if necessary. Returns whether this process still has it. @internal */
+  keep(): Promise<boolean> {
+    return this.lease.keep()
   }
 
   /** Gives back all events of the fetch that have no answer. @internal */
@@ -177,9 +177,15 @@ class FetchedLease extends Hold {
     }
   }
 
-  async extendIfNeeded(): Promise<void> {
-    const { leaseFor } = this.group.c
-    if (this.expiresAt - Date.now() < leaseFor / 2) await this.extendLease(leaseFor)
+  async keep(): Promise<boolean> {
+    const { leaseFor, log, group } = this.group.c
+    try {
+      if (!this.over && this.expiresAt - Date.now() < leaseFor / 2) await this.extendLease(leaseFor)
+    } catch (error) {
+      if (!isLeaseLost(error)) log.warn('cannot extend a lease yet', { group, error })
+    }
+    if (this.over && this.missing > 0) log.warn('lease lost, its events go to another worker', { group })
+    return !this.over
   }
 
   extend(i: number, milliseconds: number): Promise<void> {
@@ -279,16 +285,16 @@ export async function* deliveries(
         await pause(troubleWait, signal)
         continue
       }
-      open = [...open.filter((d) => !d.isAnswered), ...batch]
+      open = [...open.filter((d) => d.isOpen), ...batch]
       const began = performance.now()
       for (const d of batch) {
-        await d.keep().catch(() => undefined) // one that is lost says so when it is answered
+        if (!(await d.keep())) break
         if (signal?.aborted) return
-        if (!d.isAnswered) yield d
+        if (d.isOpen) yield d
       }
       sizer.took(batch.length, performance.now() - began)
     }
   } finally {
-    for (const d of open) if (!d.isAnswered) await d.giveBack()
+    for (const d of open) if (d.isOpen) await d.giveBack()
   }
 }

@@ -70,6 +70,37 @@ test('a loop over deliveries gives back what it leaves', async (t) => {
   assert.deepEqual(seen, ['t0', 't1', 't2', 't2 1', 't3 1', 't4 1'])
 })
 
+for (const noticed of ['before the next event', 'by the program'] as const) {
+  test(`a loop over deliveries leaves a lease that is lost: noticed ${noticed}`, async (t) => {
+    const space = await namespace()
+    const warnings: string[] = []
+    const logger = { info: () => undefined, warn: (message: string) => warnings.push(message), error: () => undefined }
+    const [a, b] = [await open(t, { namespace: space, logger }), await open(t, { namespace: space })]
+    const [first, second] = [a.group('g', { start: 'beginning' }), b.group('g')]
+    await a.publish(a.pool, ['x', 'y', 'z'].map((type) => ({ type })))
+    const seen: string[] = []
+    for await (const d of first.deliveries()) {
+      seen.push(d.event.type)
+      if (d.event.type === 'last') {
+        await d.ack()
+        break
+      }
+      if (noticed === 'by the program') {
+        await sql('select posthorn.release(l.id, l.attempt) from posthorn.leases l where l.node = $1', [a.nodeId])
+        await assert.rejects(d.extend(30_000), { code: 'lease_lost' })
+      } else {
+        await d.extend(1)
+      }
+      const taken = await second.fetch(3)
+      assert.deepEqual(taken.map((other) => other.event.type), ['x', 'y', 'z'])
+      for (const other of taken) await other.ack()
+      await b.publish(b.pool, { type: 'last' })
+    }
+    assert.deepEqual(seen, ['x', 'last'])
+    assert.deepEqual(warnings, ['lease lost, its events go to another worker'])
+  })
+}
+
 test('in an ordered group a nack gives back the events after it', async (t) => {
   const ph = await open(t)
   const g = ph.group('g', { start: 'beginning', order: 'total', delays: [1] })

@@ -53,7 +53,7 @@ func (Unobserved) LeaseLost() {}
 func (g *group) call(ctx context.Context, h *Handler, tx pgx.Tx, events []pg.Event) error {
 	ctx = g.Observe.Handling(ctx, h, events)
 	began := time.Now()
-	err := worker.Call(ctx, began, g.Timeout, func(ctx context.Context) error { return h.call(ctx, tx, events) })
+	err := worker.CallTx(ctx, began, g.Timeout, tx, func(ctx context.Context) error { return h.call(ctx, tx, events) })
 	g.Observe.Handled(ctx, h, events, time.Since(began), err)
 	return err
 }

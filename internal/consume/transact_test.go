@@ -166,6 +166,24 @@ func TestSwallowedErrorsAreFailures(t *testing.T) {
 	}
 }
 
+// A handler whose time limit has broken its transaction has failed, although it returns no error.
+func TestSwallowedTimeoutsAreFailures(t *testing.T) {
+	w := newWorld(t)
+	ph := w.OpenWith(posthorn.Config{})
+	config := quick
+	config.Attempts, config.Timeout = 1, 500*time.Millisecond // longer than the statement takes to begin
+	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, _ posthorn.Event) error {
+		_, _ = tx.Exec(ctx, "select pg_sleep(3600)")
+		return nil
+	})
+	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+	testworld.Run(t, ph)
+	w.Await("select exists (select from posthorn.dead_letters)")
+	if text := w.deadLetters("ledger")[0].Error; !strings.Contains(text, "the handler has used up its time") {
+		t.Errorf("error %q", text)
+	}
+}
+
 // Transactions that collide are run again, without counting an attempt.
 func TestCollisionsAreNoFailures(t *testing.T) {
 	w := newWorld(t)

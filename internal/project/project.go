@@ -246,7 +246,7 @@ func (p *Projection) ApplyIn(ctx context.Context, tx pgx.Tx) (bool, error) {
 
 // call runs Apply. Its error is a refusal or an error of the database.
 func (p *Projection) call(ctx context.Context, tx pgx.Tx, events []pg.Event) error {
-	return Blame(ctx, tx, worker.Call(ctx, time.Now(), p.Timeout, func(ctx context.Context) error { return p.Apply(ctx, tx, events) }))
+	return Blame(ctx, tx, worker.CallTx(ctx, time.Now(), p.Timeout, tx, func(ctx context.Context) error { return p.Apply(ctx, tx, events) }))
 }
 
 // wanted returns the events whose types match the patterns.

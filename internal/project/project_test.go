@@ -3,6 +3,7 @@ package project_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -179,25 +180,32 @@ func TestProjectionFailures(t *testing.T) {
 	}
 }
 
-// A batch that takes too long ends, and is tried again in smaller ones.
+// A batch that takes too long ends, and is tried again in smaller ones, also where its function ignores that a statement was cut off.
 func TestProjectionTimeout(t *testing.T) {
 	t.Parallel()
-	p := newProjected(t)
-	want := p.publish(4)
-	if _, err := p.Begin().Exec(t.Context(), "select pg_advisory_xact_lock(1)"); err != nil { // until the test ends
-		t.Fatal(err)
+	for _, ignored := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ignored %v", ignored), func(t *testing.T) {
+			t.Parallel()
+			p := newProjected(t)
+			want := p.publish(4)
+			if _, err := p.Begin().Exec(t.Context(), "select pg_advisory_xact_lock(1)"); err != nil { // until the test ends
+				t.Fatal(err)
+			}
+			config := quick
+			config.Timeout = 500 * time.Millisecond // longer than the statement takes to begin
+			p.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+				if len(events) > 1 {
+					if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(1)"); !ignored {
+						return err
+					}
+					return nil
+				}
+				return into("applied")(ctx, tx, events)
+			})
+			p.Start()
+			p.wantApplied("applied", want)
+		})
 	}
-	config := quick
-	config.Timeout = 100 * time.Millisecond
-	p.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
-		if len(events) > 1 {
-			_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(1)")
-			return err
-		}
-		return into("applied")(ctx, tx, events)
-	})
-	p.Start()
-	p.wantApplied("applied", want)
 }
 
 // A batch that takes longer than its lease lasts keeps it.

@@ -522,6 +522,20 @@ func TestLongBatchesKeepTheirLeases(t *testing.T) {
 	})
 }
 
+// A handler whose time limit has broken its transaction has failed, although it returns no error.
+func TestSwallowedTimeoutsFailTheJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.enqueueTitles("slow")
+	config := posthorn.WorkConfig{Timeout: 500 * time.Millisecond} // longer than the statement takes to begin
+	w.batches(true, config, func(ctx context.Context, tx pgx.Tx, _ []posthorn.Job) error {
+		_, _ = tx.Exec(ctx, "select pg_sleep(3600)")
+		return nil
+	})
+	w.Start()
+	w.status(ids[0], admin.JobFailed)
+}
+
 // Jobs that wait for their turn after their batch failed keep their leases, although they make
 // no progress for longer than a call may take.
 func TestJobsThatWaitForTheirTurnKeepTheirLeases(t *testing.T) {

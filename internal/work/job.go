@@ -284,7 +284,7 @@ func (k *kind) callIn(ctx context.Context, tx pgx.Tx, jobs []*Job) error {
 	claimed := claimedOf(jobs)
 	ctx = k.Observe.Handling(ctx, claimed)
 	began := time.Now()
-	err := worker.Call(ctx, began, k.Timeout, func(ctx context.Context) error { return k.Handle(ctx, tx, jobs) })
+	err := worker.CallTx(ctx, began, k.Timeout, tx, func(ctx context.Context) error { return k.Handle(ctx, tx, jobs) })
 	took := time.Since(began)
 	for _, j := range jobs {
 		j.took = took

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // PermanentError is an error that a retry cannot resolve.
@@ -75,6 +77,18 @@ func Call(ctx context.Context, began time.Time, limit time.Duration, handler fun
 		}
 	}()
 	return handler(ctx)
+}
+
+// CallTx is [Call] for a handler that may have a transaction; tx is nil if it has none. A statement that the time limit cuts off
+// breaks the transaction's connection. Then the handler has failed, also if it ignores the error of the statement.
+func CallTx(ctx context.Context, began time.Time, limit time.Duration, tx pgx.Tx, handler func(ctx context.Context) error) error {
+	return Call(ctx, began, limit, func(ctx context.Context) error {
+		err := handler(ctx)
+		if err == nil && tx != nil && tx.Conn().IsClosed() && context.Cause(ctx) == ErrTimeout {
+			err = ctx.Err()
+		}
+		return err
+	})
 }
 
 // ErrTimeout is the error of a handler that has exceeded its time limit.

@@ -375,7 +375,10 @@ export class Consumer {
       }
     }
     if (tx) call.signal.addEventListener('abort', () => tx.break()) // its statement fails at once
-    const run = async () => void (await h.call(events, call, tx?.client))
+    const run = async () => {
+      await h.call(events, call, tx?.client)
+      if (tx) call.signal.throwIfAborted() // its transaction is broken, whatever the handler makes of that
+    }
     return this.c.telemetry.about({ operation: 'process', group: this.c.group, handler: h.name, batch: h.batch }, events, run)
       .then(() => void call.end(), end)
   }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
+import { pause } from '../src/wait.js'
 import { child, deadLetters, effects, gate, kill, namespace, open, run, sql, until } from './world.js'
 
 test('effect and acknowledgement commit together', async (t) => {
@@ -61,6 +62,15 @@ test('a handler that swallows the error of a statement has failed', async (t) =>
   run(ph)
   await until('a dead letter', async () => (await deadLetters(ph, 'g')).length === 1)
   assert.match((await deadLetters(ph, 'g'))[0]!.error, /threw no error/)
+})
+
+test('a handler that returns after its time has failed, since its transaction is broken', async (t) => {
+  const ph = await open(t)
+  ph.group('g', { start: 'beginning', attempts: 1, timeout: 10 }).handleTx('h', '>', (_tx, _e, { signal }) => pause(3600_000, signal))
+  await ph.publish(ph.pool, { type: 'x' })
+  run(ph)
+  await until('a dead letter', async () => (await deadLetters(ph, 'g')).length === 1)
+  assert.match((await deadLetters(ph, 'g'))[0]!.error, /used up its time of 10 ms/)
 })
 
 test('a deferred constraint fails the event', async (t) => {

@@ -37,21 +37,20 @@ const texts = { getTypeParser: () => (value: unknown) => value } as unknown as p
 /** Connections for Posthorn's own statements, each of which has a deadline. */
 export class Database {
   readonly monitor: Monitor
-  private pool: pg.Pool
+  private readonly pool: pg.Pool
 
-  constructor(private readonly settings: pg.PoolConfig, private readonly connections: number, log: Logger) {
+  constructor(private readonly settings: pg.PoolConfig, connections: number, log: Logger) {
     this.pool = openPool(settings, connections)
-    this.monitor = new Monitor((limit) => this.connect(limit), log, () => this.reopen())
+    this.monitor = new Monitor((limit) => this.connect(limit), log)
+    this.monitor.watchPool(this.pool)
   }
 
   /** Runs a statement in a transaction of its own. */
   async query(verb: string, text: string, values: unknown[] = [], limit = statementTime): Promise<Row[]> {
     let client: pg.PoolClient | undefined
-    let unwatch: (() => void) | undefined
     let broken = false
     try {
       client = await this.pool.connect()
-      unwatch = this.monitor.watch(client)
       return await queryTexts(client, text, values, limit)
     } catch (error) {
       broken = isOutage(error)
@@ -59,7 +58,6 @@ export class Database {
       if (client && isDeadline(error)) cancel(client)
       throw translate(verb, error)
     } finally {
-      unwatch?.()
       client?.release(broken)
     }
   }
@@ -101,12 +99,6 @@ export class Database {
   async close(): Promise<void> {
     this.monitor.close()
     await this.pool.end()
-  }
-
-  /** Leaves idle connections to a server that has not answered. */
-  private reopen(): void {
-    void this.pool.end().catch(() => undefined)
-    this.pool = openPool(this.settings, this.connections)
   }
 }
 

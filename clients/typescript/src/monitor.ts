@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events'
 import pg from 'pg'
 import { queryTexts } from './database.js'
 import type { Logger } from './log.js'
@@ -46,44 +47,77 @@ export function streamOf(client: pg.ClientBase): Stream {
   return (client as unknown as { connection: { stream: Stream } }).connection.stream
 }
 
+/** Whether the socket of a connection can be seen. That of a client of pg-native cannot. */
+function hasStream(client: pg.ClientBase): boolean {
+  return Boolean((client as unknown as { connection?: { stream?: Stream } }).connection?.stream)
+}
+
+/** Breaks a connection: its statements fail. */
+function breakOff(client: pg.ClientBase): void {
+  client.on('error', () => undefined) // without a listener, the event would end the process
+  streamOf(client).destroy()
+}
+
 /**
  * Notices when a server does not answer any more, for example because its host has died: the operating system would wait
  * for a quarter of an hour. When a connection has received nothing for a while, the monitor makes a new one. If the server
- * does not answer there either, the monitor breaks the connections that wait.
+ * does not answer there either, the monitor breaks the connections that wait, and those that are idle.
  *
  * If the server answers, a single connection may have been forgotten: a proxy hangs, or a firewall answers in place of the
  * server. Then the monitor asks the server about its backend. If that is gone, or waits for its client, the answer has been
  * lost on its way: the monitor ends the backend, which may hold locks, and breaks the connection.
  */
 export class Monitor {
-  private readonly waiting = new Map<pg.ClientBase, Waiting>()
+  private readonly waiting = new Map<pg.ClientBase, Waiting>() // connections in use
+  private readonly idle = new Set<pg.ClientBase>()
+  private readonly unwatch: (() => void)[] = []
   private timer: NodeJS.Timeout | undefined
   private probing = false
+  private probed = 0
 
-  constructor(
-    private readonly connect: (limit: number) => Promise<pg.Client>,
-    readonly log: Logger,
-    private readonly onSilence: () => void,
-  ) {}
+  constructor(private readonly connect: (limit: number) => Promise<pg.Client>, private readonly log: Logger) {}
 
-  /** Watches a connection until the function is called that it returns. */
-  watch(client: pg.ClientBase): () => void {
-    this.waiting.set(client, beginning(client))
-    this.timer ??= setInterval(() => this.check(), checkEvery).unref()
-    return () => {
+  /** Watches the connections of a pool until the monitor is closed. */
+  watchPool(pool: pg.Pool): void {
+    const forget = (client: pg.ClientBase) => {
       this.waiting.delete(client)
+      this.idle.delete(client)
     }
+    const listeners = {
+      acquire: (client: pg.ClientBase) => {
+        forget(client)
+        if (hasStream(client)) this.waiting.set(client, beginning(client))
+      },
+      release: (_error: unknown, client: pg.ClientBase) => {
+        forget(client)
+        if (hasStream(client)) this.idle.add(client)
+      },
+      remove: forget,
+      error: () => undefined, // the pool removes idle connections that break; without a listener, the event would end the process
+    }
+    const events: EventEmitter = pool
+    const allow = (more: number) => { // many clients may share a pool; 0 is no limit
+      if (events.getMaxListeners() > 0) events.setMaxListeners(events.getMaxListeners() + more)
+    }
+    allow(1)
+    for (const [name, listener] of Object.entries(listeners)) events.on(name, listener)
+    this.unwatch.push(() => {
+      for (const [name, listener] of Object.entries(listeners)) events.off(name, listener)
+      allow(-1)
+    })
+    this.timer ??= setInterval(() => this.check(), checkEvery).unref()
   }
 
   close(): void {
     clearInterval(this.timer)
+    this.unwatch.forEach((end) => end())
   }
 
   private check(): void {
     for (const [client, state] of this.waiting) {
       if (streamOf(client).bytesRead !== state.received || !awaitsAnswer(client)) Object.assign(state, beginning(client))
     }
-    if (this.suspects().length > 0 && !this.probing) void this.probe()
+    if (this.suspects().length > 0 && !this.probing && Date.now() - this.probed >= probeAfter / 2) void this.probe()
   }
 
   /** The connections whose statements have received nothing for a while. A long statement may still be on its way. */
@@ -97,6 +131,7 @@ export class Monitor {
 
   private async probe(): Promise<void> {
     this.probing = true
+    this.probed = Date.now()
     const before = new Map([...this.waiting.keys()].map((client) => [client, streamOf(client).bytesRead]))
     let client: pg.Client | undefined
     try {
@@ -105,9 +140,9 @@ export class Monitor {
       if (!/timeout/i.test(String(error))) return // an error is an answer: the other connections fail by themselves
       this.log.warn('the database does not answer; its connections are closed')
       for (const [client, received] of before) {
-        if (streamOf(client).bytesRead === received) streamOf(client).destroy()
+        if (streamOf(client).bytesRead === received) breakOff(client)
       }
-      this.onSilence()
+      this.idle.forEach(breakOff)
     } finally {
       if (client) await this.endForgotten(client).catch(() => undefined) // the deadlines of statements remain
       void client?.end().catch(() => undefined)
@@ -128,7 +163,7 @@ export class Monitor {
     forgotten = await this.resting(asker, forgotten.filter((client) => still.has(client)))
     if (forgotten.length === 0) return
     this.log.warn('connections to the database were forgotten on their way, and are closed', { connections: forgotten.length })
-    for (const client of forgotten) streamOf(client).destroy()
+    forgotten.forEach(breakOff)
     await queryTexts(asker, endSQL, [forgotten.map((client) => internals(client).processID)], probeTime)
   }
 

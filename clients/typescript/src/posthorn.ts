@@ -94,7 +94,8 @@ export class Posthorn {
     this.ownsPool = !options.pool
     this.pool = options.pool ?? openPool(settings, options.maxConnections ?? 20)
     this.database = new Database(settings, controlConnections, this.log)
-    this.transactions = new Transactions(this.pool, this.database.monitor)
+    this.database.monitor.watchPool(this.pool)
+    this.transactions = new Transactions(this.pool, this.log)
     this.watch = new Watch(this.database, new Trouble(this.log, 'cannot watch for news, workers poll meanwhile'))
     this.admin = new Admin(this.database, this.namespace)
   }

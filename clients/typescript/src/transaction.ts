@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { PosthornError, Unconfirmed } from './errors.js'
 import type { Logger } from './log.js'
-import { type Monitor, streamOf } from './monitor.js'
+import { streamOf } from './monitor.js'
 import { Slots } from './wait.js'
 
 /** Statements by which a handler would end its transaction. */
@@ -102,7 +102,7 @@ export const leastConnections = 2
 export class Transactions {
   private readonly slots: Slots
 
-  constructor(private readonly pool: pg.Pool, private readonly monitor: Monitor) {
+  constructor(private readonly pool: pg.Pool, private readonly log: Logger) {
     this.slots = new Slots(Math.max(1, Math.floor((pool.options.max ?? 10) / 2)))
   }
 
@@ -116,11 +116,7 @@ export class Transactions {
       this.slots.release()
       throw error
     }
-    const unwatch = this.monitor.watch(pooled)
-    const tx = new Transaction(pooled, () => {
-      unwatch()
-      this.slots.release()
-    }, this.monitor.log)
+    const tx = new Transaction(pooled, () => this.slots.release(), this.log)
     try {
       await tx.run('begin', limit)
       return tx

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import net from 'node:net'
 import test, { type TestContext } from 'node:test'
+import pg from 'pg'
 import { databaseUrl, effects, namespace, open, run, sql, until } from './world.js'
 
 /** Forwards connections to the database, and can stop that without closing them. */
@@ -122,6 +123,26 @@ test('a client connects to the next host when one does not answer', async (t) =>
   await other.publish(other.pool, { type: 'after' })
   await until('the other one comes', () => seen.includes('after'))
 })
+
+for (const own of [true, false]) {
+  test(`a call on ${own ? "the client's" : "the program's"} pool ends when the database falls silent, and idle connections are left`, async (t) => {
+    const proxy = await Proxy.start(t)
+    const space = await namespace()
+    const pool = new pg.Pool({ connectionString: proxy.url() })
+    const ph = await open(t, own ? { databaseUrl: proxy.url(), namespace: space } : { pool, namespace: space })
+    const publish = () => ph.publish(ph.pool, { type: 'x' })
+    await Promise.all([publish(), publish()])
+    assert.equal(ph.pool.idleCount, 2)
+    proxy.hang()
+    proxy.silence()
+    let error: unknown
+    publish().catch((thrown: unknown) => (error = thrown))
+    await until('it ends', () => error)
+    proxy.speak()
+    await publish()
+    await pool.end()
+  })
+}
 
 test('a transaction on a silent connection is given up', async (t) => {
   const proxy = await Proxy.start(t)

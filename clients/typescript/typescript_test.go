@@ -285,6 +285,24 @@ func TestClientRefusesTheOldPrimary(t *testing.T) {
 	}
 }
 
+// A process that has seen the new primary leaves the connections that it has to the old one.
+func TestClientLeavesTheOldPrimary(t *testing.T) {
+	t.Parallel()
+	testnode.Dir(t)
+	old := startMigrated(t)
+	promoted := old.Standby(t, "standby")
+	promoted.Promote(t)
+	address := func(s *testpg.Server) string { return fmt.Sprintf("127.0.0.1:%d", s.Port()) }
+	both := strings.Replace(old.URL(), address(old), address(promoted)+","+address(old), 1)
+	env := []string{"POSTHORN_DATABASE_URL=" + old.URL(), "POSTHORN_OTHER_URL=" + both}
+	worker := startNode(t, t.Output(), env, "dist/test/worker.js", "old side", "default", "effects")
+	for _, call := range []string{"publish", "a statement of the client"} {
+		if line := await.Value(t, "line", worker.lines); !strings.Contains(line, address(old)+" is an old primary") {
+			t.Errorf("%s at the old primary: %s", call, line)
+		}
+	}
+}
+
 func startMigrated(t *testing.T) *testpg.Server {
 	t.Helper()
 	primary := testpg.StartPrimary(t, nil)

@@ -31,6 +31,8 @@ function placeOf(client: pg.Client): string {
 export interface Confirmed {
   /** Whether commits may wait for a standby: a cancel request would end that wait, and make them visible. */
   mayWait(): boolean
+  /** Whether its server is an old primary: this process has seen a newer one since. It asks nobody. */
+  isOld(): boolean
 }
 
 /**
@@ -42,6 +44,8 @@ export function confirming<C extends ClientClass>(Base: C, urls: string[] = []):
   return class extends (Base as ClientClass) implements Confirmed {
     private cancelledWait = false
     private system = ''
+    private timeline = 0 // 0 of a standby
+    private keys: string[] = [] // of timelines
 
     constructor(config?: any) {
       super(config)
@@ -76,6 +80,14 @@ export function confirming<C extends ClientClass>(Base: C, urls: string[] = []):
       return synchronous.has(this.system)
     }
 
+    isOld(): boolean {
+      return this.timeline > 0 && this.timeline < this.newest()
+    }
+
+    private newest(): number {
+      return Math.max(...this.keys.map((key) => timelines.get(key)!))
+    }
+
     /** Reports once that a wait was cancelled. */
     private wasCancelled(): boolean {
       const was = this.cancelledWait
@@ -87,6 +99,10 @@ export function confirming<C extends ClientClass>(Base: C, urls: string[] = []):
       return urls.length ? urls.map((connectionString) => placeOf(new Base({ connectionString }))) : [placeOf(this)]
     }
 
+    private refusal(): Error {
+      return new Error(`the database at ${this.host}:${this.port} is an old primary, of timeline ${this.timeline}: this process has seen timeline ${this.newest()} of the same cluster`)
+    }
+
     private async identify(): Promise<void> {
       let row: string[]
       try {
@@ -96,15 +112,14 @@ export function confirming<C extends ClientClass>(Base: C, urls: string[] = []):
         throw error
       }
       const [system, hex, names] = row as [string, string, string]
-      const timeline = parseInt(hex || '0', 16)
-      const keys = this.places().map((place) => `${system} ${place}`)
-      keys.forEach((key) => timelines.set(key, Math.max(timelines.get(key) ?? 0, timeline)))
-      const newest = Math.max(...keys.map((key) => timelines.get(key)!))
+      this.timeline = parseInt(hex || '0', 16)
+      this.keys = this.places().map((place) => `${system} ${place}`)
+      this.keys.forEach((key) => timelines.set(key, Math.max(timelines.get(key) ?? 0, this.timeline)))
       if (names) synchronous.add(system)
       this.system = system
-      if (timeline && timeline < newest) {
+      if (this.isOld()) {
         void this.end().catch(() => undefined)
-        throw new Error(`the database at ${this.host}:${this.port} is an old primary, of timeline ${timeline}: this process has seen timeline ${newest} of the same cluster`)
+        throw this.refusal()
       }
     }
   } as unknown as C

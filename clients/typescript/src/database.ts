@@ -102,9 +102,25 @@ export class Database {
   }
 }
 
+/** A pool that leaves a connection to an old primary when it would be used again. */
+class CurrentPool extends pg.Pool {
+  override connect(callback?: any): any {
+    if (!callback) {
+      return new Promise((resolve, reject) => {
+        this.connect((error: unknown, client: pg.PoolClient) => (error ? reject(error) : resolve(client)))
+      })
+    }
+    super.connect((error, client, done) => {
+      if (!(client as unknown as Confirmed | undefined)?.isOld()) return callback(error, client, done)
+      done(true)
+      this.connect(callback)
+    })
+  }
+}
+
 /** Opens a pool whose broken connections do not end the process: their statements fail. */
 export function openPool(settings: pg.PoolConfig, max: number): pg.Pool {
-  const pool = new pg.Pool({ ...settings, password: settings.password, max })
+  const pool = new CurrentPool({ ...settings, password: settings.password, max })
   pool.on('connect', (client) => client.on('error', () => undefined))
   pool.on('error', () => undefined)
   return pool

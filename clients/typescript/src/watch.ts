@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import type { Confirmed } from './confirm.js'
 import { type Database, period, queryTexts, type Row } from './database.js'
 import type { Trouble } from './log.js'
 import { Bell, pause, sharedController, troubleWait } from './wait.js'
@@ -134,6 +135,7 @@ export class Watch {
       if (follows) await pause(this.followPause, this.stop.signal)
       else if (onServer === 0 || noticed || turn === 'for all' && found) await notified.wait(wait, this.stop.signal)
       if (this.stop.signal.aborted) return
+      if ((client as unknown as Confirmed).isOld()) throw new Error('the watch was at an old primary, and looks for the new one')
       if (follows && this.allHaveRung()) continue
       const [row] = await queryTexts(client, `
         select n.seen::text, n.writers::text, n.job_news, n.events, n.jobs, n.drawn, t.turn

@@ -97,6 +97,14 @@ const roles: Record<string, () => void> = {
     await other.close()
     say('published')
   })().catch((error) => say(error.message)),
+  // Publishes at the old primary, sees the new one with another client, and uses the connections that it has.
+  'old side': () => void (async () => {
+    const publish = () => ph.publish(ph.pool, { type: 'x' })
+    await Promise.all([publish(), publish()])
+    await (await Posthorn.open({ databaseUrl: process.env['POSTHORN_OTHER_URL']! })).close()
+    await publish().then(() => say('published'), (error) => say(error.message))
+    await ph.admin.deadLetters('none').then(() => say('asked'), (error) => say(error.message))
+  })(),
   // Takes events and jobs. One whose claim is dropped comes again after a second.
   claims: () => {
     ph.group('claims', { start: 'beginning', leaseFor: 1000 }).handle('h', '>', (e) => say(`event ${e.key}`))

@@ -208,7 +208,7 @@ export function settingsOfPool(pool: pg.Pool): pg.PoolConfig {
 /** Says how long and how often a statement is repeated. */
 export interface Patience {
   until?: () => boolean // whether to stop
-  signal?: AbortSignal // ends pauses
+  signal?: AbortSignal // ends the pause in which it comes
   collisions?: number // most attempts that collide with other transactions
   outages?: boolean // whether to repeat after errors of the database that pass, after a pause
   trouble?: Trouble
@@ -228,7 +228,7 @@ export async function retry<T>(patience: Patience, run: () => Promise<T>): Promi
         throw error
       } else {
         patience.trouble?.report(error)
-        await pause(troubleWait, patience.signal)
+        await pause(troubleWait, patience.signal?.aborted ? undefined : patience.signal)
       }
       if (patience.until?.()) throw error
     }

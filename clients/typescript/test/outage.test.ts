@@ -3,12 +3,15 @@ import { once } from 'node:events'
 import net from 'node:net'
 import test, { type TestContext } from 'node:test'
 import pg from 'pg'
+import { type HandlerContext } from '../src/index.js'
+import { pause } from '../src/wait.js'
 import { databaseUrl, effects, namespace, open, run, sql, until } from './world.js'
 
 /** Forwards connections to the database, and can stop that without closing them. */
 class Proxy {
   private readonly sockets = new Set<net.Socket>()
   private isSilent = false
+  private isDown = false
   private readonly hung = new WeakSet<net.Socket>()
   connections = 0
 
@@ -18,6 +21,7 @@ class Proxy {
     const { hostname, port } = new URL(databaseUrl)
     const server = net.createServer((client) => {
       proxy.connections++
+      if (proxy.isDown) return void client.destroy()
       const upstream = net.connect(Number(port || 5432), hostname)
       for (const [from, to] of [[client, upstream], [upstream, client]] as const) {
         proxy.sockets.add(from)
@@ -56,6 +60,12 @@ class Proxy {
   /** Forwards nothing on the open connections, and closes neither side of them. New ones work. */
   hang(): void {
     this.sockets.forEach((socket) => this.hung.add(socket))
+  }
+
+  /** Closes all connections, also new ones. */
+  crash(): void {
+    this.isDown = true
+    this.sockets.forEach((socket) => socket.destroy())
   }
 
   speak(): void {
@@ -217,4 +227,31 @@ test('a server that is not there at first is awaited by run', async (t) => {
   await until('it has tried', () => proxy.connections > connections)
   proxy.speak()
   await until('it comes', () => seen === 1)
+})
+
+test('a client that stops while the database is down waits between its attempts to record results', async (t) => {
+  const proxy = await Proxy.start(t)
+  const ph = await open(t, { databaseUrl: proxy.url(), drainFor: 1 })
+  const leaseFor = 1000 // and so long it makes attempts
+  let running = 0
+  const untilStopped = (_: unknown, { signal }: HandlerContext) => {
+    running++
+    return pause(3600_000, signal)
+  }
+  ph.group('g', { start: 'beginning', leaseFor }).handle('h', '>', untilStopped)
+  ph.work([], { leaseFor }, untilStopped)
+  await ph.publish(ph.pool, { type: 'x' })
+  await ph.enqueue(ph.pool, { title: 'x' })
+  const { stop } = run(ph)
+  await until('both are in work', () => running === 2)
+  const attempts: string[] = []
+  const call = ph.database.call.bind(ph.database)
+  ph.database.call = (signature, ...rest) => {
+    attempts.push(signature.split('(')[0]!)
+    return call(signature, ...rest)
+  }
+  proxy.crash()
+  await stop()
+  const made = (name: string) => attempts.filter((attempt) => attempt === name).length
+  assert.deepEqual([made('settle'), made('complete_jobs')], [1, 1])
 })

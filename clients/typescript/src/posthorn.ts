@@ -224,12 +224,12 @@ export class Posthorn {
     const end = () => stop.abort()
     let ended!: () => void
     this.running = { end, ended: new Promise((resolve) => (ended = resolve)) }
-    signal?.addEventListener('abort', end)
-    if (signal?.aborted) end()
     let draining: NodeJS.Timeout | undefined
     stop.signal.addEventListener('abort', () => {
       draining = setTimeout(() => work.abort(), this.drainFor)
     })
+    signal?.addEventListener('abort', end)
+    if (signal?.aborted) end()
     let failure: { error: unknown } | undefined
     const running: Promise<void>[] = []
     const started = new Set<Component>()

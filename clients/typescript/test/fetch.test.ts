@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import { RetryAfter } from '../src/index.js'
-import { deadLetters, gate, namespace, open, run, sql } from './world.js'
+import { deadLetters, gate, namespace, open, run, sql, until } from './world.js'
 
 const leases = async (space: string) =>
   (await sql('select l.until from posthorn.leases l join posthorn.namespaces n on n.id = l.namespace_id where n.namespace = $1 and l.until is not null', [space])).length
@@ -127,6 +127,17 @@ test('answers are saved before the last one, and a client that closes gives back
   const rest = await b.group('g').fetch(3)
   assert.deepEqual(rest.map((d) => [d.event.type, d.event.delivery]), [['b', 1], ['c', 1]])
   for (const d of rest) await d.ack()
+})
+
+test('run with a signal that has come waits no longer than drainFor for answers', async (t) => {
+  const ph = await open(t, { drainFor: 1 })
+  const g = ph.group('g', { start: 'beginning' })
+  await ph.publish(ph.pool, { type: 'x' })
+  const [d] = await g.fetch(1)
+  let ended = false
+  void ph.run(AbortSignal.abort()).then(() => (ended = true))
+  await until('run ends', () => ended).finally(() => d!.isOpen && d!.ack())
+  assert.equal(await leases(ph.namespace), 0)
 })
 
 test('run waits for answers', async (t) => {

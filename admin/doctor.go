@@ -35,6 +35,8 @@ type Finding struct {
 	Failing    bool      `json:"failing,omitempty"` // something is tried now, and fails
 	Size       int64     `json:"size,omitempty"`    // events or jobs that are concerned
 	ExaminedAt time.Time `json:"examined_at"`
+
+	Filter map[string]string `json:"filter,omitempty"` // the inputs of the list of jobs that shows those that the finding counts
 }
 
 const (
@@ -114,7 +116,7 @@ func warn(found, advice string) Finding { return Finding{Level: Warn, Found: fou
 func fail(found, advice string) Finding { return Finding{Level: Fail, Found: found, Advice: advice} }
 
 func inDatabase(ctx context.Context, db DB) ([]Finding, error) {
-	return rows[Finding](ctx, db, "examine the installation", "select * from posthorn.diagnose()")
+	return rows[Finding](ctx, db, "examine the installation", "select *, posthorn.finding_filter(kind, examined_at) as filter from posthorn.diagnose()")
 }
 
 func server(ctx context.Context, db DB) ([]Finding, error) {

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -127,6 +128,30 @@ func TestOldFailedJobsAreNoFinding(t *testing.T) {
 	}
 	if f := findingOf(t, findings(t, admin.New(conn, "default")), "failed jobs"); f.Level != admin.OK {
 		t.Errorf("a day later: %+v", f)
+	}
+}
+
+// The finding of failed jobs counts those of the last 24 hours, and so do the command in its advice and the list with its filter.
+func TestFailedJobsHaveAFilter(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Minute)
+	since := now.Add(-24 * time.Hour)
+	at := func(at time.Time) string {
+		return fmt.Sprintf("create or replace function posthorn.now() returns timestamptz language sql volatile return timestamptz '%s'", at.Format(time.RFC3339))
+	}
+	const enqueue, fail = "select posthorn.enqueue('default', 'a', max_retries => 0)", "select posthorn.fail_job(j.id, 'w', 'gone') from posthorn.claim_jobs('default', 'w', '{}') j"
+	conn := connect(t, posthorntest.Database(t), at(since.Add(-time.Second)), enqueue, fail, at(since), enqueue, fail, at(now.Add(30*time.Second)))
+	a := admin.New(conn, "default")
+	f := findingOf(t, findings(t, a), "failed jobs")
+	if want := map[string]string{"status": "FAILED", "ended_from": since.Format(time.RFC3339)}; f.Size != 1 || !maps.Equal(f.Filter, want) {
+		t.Errorf("found %+v; the filter should be %v", f, want)
+	}
+	if !strings.Contains(f.Advice, "jobs list --status failed --ended-from "+since.Format(time.RFC3339)+";") {
+		t.Errorf("the advice is %s", f.Advice)
+	}
+	jobs, _, err := a.SearchJobs(t.Context(), admin.JobSearch{JobFilter: admin.JobFilter{Status: f.Filter["status"]}, Ended: since}, 0)
+	if err != nil || len(jobs) != 1 || jobs[0].ID != 2 {
+		t.Errorf("the list has %+v, %v", jobs, err)
 	}
 }
 

@@ -117,5 +117,7 @@ func (a *Admin) PreviewSeek(ctx context.Context, group string, to Moment) (SeekP
 // Findings returns the results of the checks that the database makes of itself: those of
 // the installation, and those of the namespace. [Doctor] makes more checks.
 func (a *Admin) Findings(ctx context.Context) ([]Finding, error) {
-	return rows[Finding](ctx, a.db, "examine the namespace", "select * from posthorn.diagnose(of_namespace => $1::text, hidden_streams => $2::text[])", a.namespace, list(a.hidden))
+	return rows[Finding](ctx, a.db, "examine the namespace", `
+		select *, posthorn.finding_filter(kind, examined_at) as filter
+		from posthorn.diagnose(of_namespace => $1::text, hidden_streams => $2::text[])`, a.namespace, list(a.hidden))
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"html"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -122,11 +123,20 @@ func TestOverviewLeadsToRecentFailures(t *testing.T) {
 	s.at(t, now.Add(-time.Hour), "select posthorn.enqueue('default', 'today', tags => '{x}')", fail)
 	s.at(t, now)
 	b := s.visit(t)
-	link := regexp.MustCompile(`href="([^"]*status=FAILED[^"]*)">Show<`).FindStringSubmatch(b.get("/").wantPage(t, 200).body)
+	page := b.get("/").wantPage(t, 200).body
+	link := regexp.MustCompile(`href="([^"]*status=FAILED[^"]*)">Show<`).FindStringSubmatch(page)
 	if link == nil {
 		t.Fatal("there is no warning")
 	}
-	equal(t, "jobs", strings.Join(b.get(html.UnescapeString(link[1])).wantPage(t, 200).keys(), ", "), "2")
+	path := html.UnescapeString(link[1])
+	equal(t, "jobs", strings.Join(b.get(path).wantPage(t, 200).keys(), ", "), "2")
+	shown, err := url.Parse(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if command := "jobs list --status failed --ended-from " + shown.Query().Get("ended_from") + ";"; !strings.Contains(page, command) {
+		t.Errorf("the advice does not have the command %s", command)
+	}
 }
 
 var cardTitle = regexp.MustCompile(`<section class="finding[^>]*><p><strong>(.*?)</strong>`)

@@ -25,7 +25,7 @@ var unlisted = map[string]string{
 		unacknowledged unapplied`,
 	"a part of doctor": `blocking_jobs command_line counted due_jobs due_since examine examine_bloat examine_cluster examine_failed_jobs examine_failovers failover_in_words fair_due_since examine_groups examine_imports
 		examine_jobs examine_partitions examine_projections examine_roles examine_schedules examine_sealing examine_settings examine_subscriptions
-		examine_transactions examine_upkeep examine_webhooks examine_writers findings kinds_of_findings first_ready_jobs first_untaken_jobs in_words lost_jobs neglected_tags silent_workers slow_jobs some_jobs usually seen_error shell_word unseen_things untaken_jobs worked_tags`,
+		examine_transactions examine_upkeep examine_webhooks examine_writers finding_filter findings kinds_of_findings first_ready_jobs first_untaken_jobs in_words lost_jobs neglected_tags silent_workers slow_jobs some_jobs usually seen_error shell_word unseen_things untaken_jobs worked_tags`,
 	"a part of outbox_event, which shows the whole log":                "relayed_row stream_relays unrelayed_ranges",
 	"moves the whole log, or needs an empty one":                       "begin_restore cover_times end_restore rebase restore_events",
 	"advice to people, the type of an event, or a part of a migration": "config event grant_role lock_class migrations",

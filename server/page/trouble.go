@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -100,7 +101,7 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 	case "jobs":
 		t.Show = jobTrouble(r, f)
 	case "failed jobs":
-		filter := []any{"status", admin.JobFailed, "ended_from", f.ExaminedAt.Add(-24 * time.Hour).UTC().Format(time.RFC3339)} // as the check has it
+		filter := parametersOf(f.Filter)
 		t.Show = r.Link("jobs", filter...)
 		t.Buttons = []ask{{"jobs/retry", "Retry all…", filter}}
 	case "webhooks":
@@ -115,6 +116,15 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 		t.Show = r.Link("streams")
 	}
 	return t
+}
+
+// parametersOf are the values of a filter as parameters of a link, by name.
+func parametersOf(filter map[string]string) []any {
+	var parameters []any
+	for _, name := range slices.Sorted(maps.Keys(filter)) {
+		parameters = append(parameters, name, filter[name])
+	}
+	return parameters
 }
 
 // jobTrouble is the link to the jobs that a finding is about.

@@ -179,6 +179,15 @@ comment on function posthorn.due_jobs(text) is
   'admin: How many due jobs wait for a worker, since when the first one does, and how many are held back by tags; counted up to 10,000.';
 
 -- Of each namespace the 10,000 newest of them are looked at.
+-- The inputs that narrow the list of jobs to those that a finding counts, as far as the finding's subject does not say them. The
+-- time has whole minutes, so that it is short in a command.
+create or replace function posthorn.finding_filter(kind text, examined_at timestamptz)
+returns jsonb language sql stable
+return case when finding_filter.kind = 'jobs that failed for good' then jsonb_build_object('status', 'FAILED', 'ended_from',
+  to_char(date_trunc('minute', finding_filter.examined_at at time zone 'UTC') - interval '24 hours', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) end;
+comment on function posthorn.finding_filter(text, timestamptz) is
+  'admin: The filter of the list that shows what a finding of a kind counts; null if there is none.';
+
 create or replace function posthorn.examine_failed_jobs(of_namespace text default null)
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
@@ -186,16 +195,18 @@ set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   (select 'warn', n.namespace, null, format('%s in namespace %s failed for good in the last day, the last one %s ago%s',
       posthorn.counted(f.jobs, 'job', 10000), n.namespace, posthorn.in_words(posthorn.now() - l.finished_at), ': ' || nullif(left(l.error_message, 500), '')),
-    format('look: posthorn --namespace %s jobs list --status failed; then, with each id: posthorn --namespace %1$s jobs retry ID', n.namespace),
+    format('look: posthorn --namespace %s jobs list --status failed --ended-from %s; then, with each id: posthorn --namespace %1$s jobs retry ID',
+      n.namespace, w.ended_from),
     'jobs that failed for good', l.finished_at > posthorn.now() - interval '1 hour', f.jobs
-  from posthorn.namespaces n
+  from (select posthorn.finding_filter('jobs that failed for good', posthorn.now())->>'ended_from' as ended_from offset 0) w
+  cross join posthorn.namespaces n
   cross join lateral (
     select count(*) as jobs, max(x.finished_at) as last_at
     from (
       select y.finished_at from posthorn.finished_jobs y
       where y.namespace_id = n.id and y.status <> 'COMPLETED' and y.status = 'FAILED'
       order by y.namespace_id desc, y.status desc, y.job desc limit 10000) x
-    where x.finished_at > posthorn.now() - interval '1 day') f
+    where x.finished_at >= w.ended_from::timestamptz) f
   cross join lateral (
     select y.finished_at, y.error_message from posthorn.finished_jobs y
     where y.namespace_id = n.id and y.status <> 'COMPLETED' and y.status = 'FAILED' and y.finished_at = f.last_at

@@ -146,30 +146,49 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// A token deletes no namespace with a restricted stream that it does not name: it may not read what would be lost.
-func TestUnnamedStreamsAreNotDeleted(t *testing.T) {
+// A token closes, opens, keeps and deletes no namespace with a restricted stream that it does not name: it may neither stop its
+// publishers nor lose its events.
+func TestUnnamedStreamsKeepTheirNamespace(t *testing.T) {
 	t.Parallel()
 	w := testworld.New(t)
 	w.Exec("select posthorn.define_namespace('shop'), posthorn.define_namespace('other')")
 	w.Exec("select posthorn.set_stream_policy('shop', 'payroll', 'restricted')")
-	w.Exec("select posthorn.close_namespace('shop')")
-	w.Exec("select posthorn.await_closed('shop')")
 	ctx, a := t.Context(), w.Admin()
 	blind, seeing := a.Holding(&admin.FoundToken{ID: 1}), a.Holding(&admin.FoundToken{ID: 1, Streams: []string{"payroll"}})
-	if _, err := blind.DeleteNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
-		t.Errorf("the namespace: %v", err)
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
-	if _, err := blind.KeepNamespace(ctx, "other"); !errors.Is(err, posthorn.ErrRefused) {
-		t.Errorf("another one alone: %v", err)
+	refused("close it", blind.CloseNamespace(ctx, "shop", "db2", time.Second))
+	w.Exec("select posthorn.publish('shop', 'e')")
+	if err := blind.CloseNamespace(ctx, "other", "", time.Minute); err != nil {
+		t.Errorf("close one without such a stream: %v", err)
 	}
-	if _, err := blind.KeepNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrConflict) { // it was closed here
-		t.Errorf("the namespace alone: %v", err)
+	if err := blind.OpenNamespace(ctx, "other"); err != nil {
+		t.Errorf("open one without such a stream: %v", err)
 	}
+	if err := seeing.CloseNamespace(ctx, "shop", "db2", time.Minute); err != nil {
+		t.Errorf("close it by a token that names the stream: %v", err)
+	}
+	refused("open it", blind.OpenNamespace(ctx, "shop"))
+	for _, name := range []string{"other", "shop"} {
+		_, err := blind.KeepNamespace(ctx, name)
+		refused("keep "+name, err)
+	}
+	if _, err := seeing.KeepNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrConflict) { // it was closed here
+		t.Errorf("keep it by a token that names the stream: %v", err)
+	}
+	_, err := blind.DeleteNamespace(ctx, "shop")
+	refused("delete it", err)
 	if _, err := seeing.DeleteNamespace(ctx, "shop"); err != nil {
 		t.Error(err)
 	}
-	if _, err := blind.DeleteNamespace(ctx, "shop"); !errors.Is(err, posthorn.ErrRefused) {
-		t.Errorf("the rest: %v", err)
+	_, err = blind.DeleteNamespace(ctx, "shop")
+	refused("delete the rest", err)
+	if _, err := a.DeleteNamespace(ctx, "shop"); err != nil {
+		t.Errorf("without a token: %v", err)
 	}
 }
 

@@ -50,7 +50,11 @@ func (a *Admin) DefineNamespaceNamed(ctx context.Context, name string, metadata 
 // then: the namespace stays closed, and a second call waits again. The handle must not be a
 // transaction.
 func (a *Admin) CloseNamespace(ctx context.Context, name, movedTo string, patience time.Duration) error {
-	if err := a.checkUnbound("close namespace"); err != nil {
+	const verb = "close namespace"
+	if err := a.checkUnbound(verb); err != nil {
+		return err
+	}
+	if err := a.checkStreamsNamed(ctx, verb, name); err != nil {
 		return err
 	}
 	err := a.changeNamespace(ctx, name, entry{"close-namespace", name, struct {
@@ -59,13 +63,17 @@ func (a *Admin) CloseNamespace(ctx context.Context, name, movedTo string, patien
 	if err != nil {
 		return err
 	}
-	return pg.Exec(pg.Within(ctx, patience+pg.LeaseTime(0)), a.db, "close namespace", "select posthorn.await_closed($1::text, $2::text::interval)", name, pg.Period(patience))
+	return pg.Exec(pg.Within(ctx, patience+pg.LeaseTime(0)), a.db, verb, "select posthorn.await_closed($1::text, $2::text::interval)", name, pg.Period(patience))
 }
 
 // OpenNamespace takes [Admin.CloseNamespace] back. It also opens the copy of a namespace in
 // the database that it has moved to.
 func (a *Admin) OpenNamespace(ctx context.Context, name string) error {
-	if err := a.checkUnbound("open namespace"); err != nil {
+	const verb = "open namespace"
+	if err := a.checkUnbound(verb); err != nil {
+		return err
+	}
+	if err := a.checkStreamsNamed(ctx, verb, name); err != nil {
 		return err
 	}
 	return a.changeNamespace(ctx, name, entry{"open-namespace", name, nil}, "select posthorn.open_namespace($1::text)", name)
@@ -90,7 +98,7 @@ func (a *Admin) DeleteNamespace(ctx context.Context, name string) (DeletedPart, 
 		return DeletedPart{}, err
 	}
 	ctx = pg.Within(ctx, time.Minute)
-	if err := a.checkNames(ctx, verb, "n.namespace = $1::text", name); err != nil {
+	if err := a.checkStreamsNamed(ctx, verb, name); err != nil {
 		return DeletedPart{}, err
 	}
 	begun, err := pg.Value[bool](ctx, a.db, verb, "select exists (select from posthorn.namespaces where namespace = $1::text and deleting_at is not null)", name)
@@ -131,7 +139,7 @@ func (a *Admin) KeepNamespace(ctx context.Context, name string) ([]string, error
 		return nil, err
 	}
 	ctx = pg.Within(ctx, time.Minute)
-	if err := a.checkNames(ctx, verb, "n.namespace <> $1::text", name); err != nil {
+	if err := a.checkStreamsNamed(ctx, verb, ""); err != nil {
 		return nil, err
 	}
 	other := *a
@@ -152,19 +160,12 @@ func (a *Admin) checkUnbound(verb string) error {
 	return pg.Translate(verb, pg.Refused("a token that is valid in one namespace cannot close, open, keep or delete it", "Use posthorn namespaces, SQL, or a token that is valid in all."))
 }
 
-// checkNames refuses a token that does not name each restricted stream of some namespaces: what it may not read, it
-// deletes with no namespace.
-func (a *Admin) checkNames(ctx context.Context, verb, namespaces, name string) error {
+// checkStreamsNamed refuses a token that does not name each restricted stream of a namespace, or with "" of all.
+func (a *Admin) checkStreamsNamed(ctx context.Context, verb, namespace string) error {
 	if a.held == nil || a.held.ID == 0 {
 		return nil
 	}
-	unnamed, err := pg.Value[bool](ctx, a.db, verb, `
-		select exists (select from posthorn.namespaces n cross join lateral posthorn.restricted_streams(n.namespace) s
-			where `+namespaces+` and s <> all (coalesce($2::text[], '{}')))`, name, a.held.Streams)
-	if err != nil || !unnamed {
-		return err
-	}
-	return pg.Translate(verb, pg.Refused("the token does not name all restricted streams that would be deleted", "Use posthorn namespaces, SQL, or a token that names them."))
+	return pg.Exec(ctx, a.db, verb, "select posthorn.check_streams_named($1::text, $2::text[])", pg.Optional(namespace), a.held.Streams)
 }
 
 // changeNamespace changes a namespace of any name. The audit log of that namespace has the entry.

@@ -440,6 +440,7 @@ var everyday = []calls{
 		"select posthorn.is_hidden('default', '{secret}', 'group', 'plain')",
 		"select posthorn.check_seen('default', '{secret}', 'group', 'plain')",
 		"select posthorn.check_name_free('default', '{secret}', 'group', 'plain')",
+		"select posthorn.check_streams_named('default', '{secret}')",
 		"select count(*) from posthorn.worst_groups('default')",
 		"select count(*) from posthorn.summary('default')",
 		"select count(*) from posthorn.stuck_jobs()",

@@ -147,3 +147,24 @@ begin
 end $$;
 comment on function posthorn.streams_of(text, text, text, text) is
   'admin: The streams whose names a thing has: who may not read one of them does not see the thing.';
+
+-- Closing, opening and deleting a namespace is done to all streams in it: events of restricted ones are refused, or are lost. So
+-- it takes a token that names these. Keeping one alone is done to all namespaces.
+create or replace function posthorn.check_streams_named(namespace text, streams text[])
+returns void language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+begin
+  if exists (
+    select from posthorn.namespaces n cross join lateral posthorn.restricted_streams(n.namespace) s
+    where (check_streams_named.namespace is null or n.namespace = check_streams_named.namespace)
+      and s <> all (coalesce(check_streams_named.streams, '{}')))
+  then
+    raise exception 'the token does not name all restricted streams of %',
+        coalesce('namespace ' || quote_literal(check_streams_named.namespace), 'the database')
+      using errcode = 'PH005', hint = 'Use posthorn namespaces, SQL, or a token that names them.';
+  end if;
+end $$;
+comment on function posthorn.check_streams_named(text, text[]) is
+  'admin: Raises if a token that names some streams does not name each restricted stream of a namespace; null: of all namespaces.';

@@ -81,3 +81,18 @@ func TestProcessesWaitWhileTheirNamespaceIsClosed(t *testing.T) {
 		t.Errorf("the end was told %d times:\n%s", again, log)
 	}
 }
+
+// A process whose namespace is being deleted waits with its registration, and does the upkeep of the other namespaces meanwhile.
+func TestUpkeepGoesOnInANamespaceThatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	operator := testworld.New(t)
+	operator.Exec("select posthorn.define_namespace('shop')")
+	w := testworld.Open(t, posthorn.Config{DatabaseURL: operator.URL, Namespace: "shop"})
+	operator.Exec("select posthorn.close_namespace('shop')")
+	operator.Exec("select posthorn.await_closed('shop')")
+	operator.Exec("select posthorn.delete_namespace('shop')")
+	operator.Exec("select posthorn.publish('default', 'late', deliver_at => posthorn.now() + interval '1 second')")
+	w.Start()
+	operator.Await("select exists (select from posthorn.events where type = 'late')")
+	testworld.Equal(t, "registered processes", testworld.Ask[int](operator, "select count(*) from posthorn.nodes"), 0)
+}

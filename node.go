@@ -36,9 +36,22 @@ func (c *Client) Run(ctx context.Context) error {
 		return err
 	}
 	defer c.endRun()
+
+	// Upkeep is for all namespaces, and the registration may have to wait: in a namespace that is being deleted, for instance.
+	serve, cancelServices := context.WithCancel(context.WithoutCancel(ctx))
+	var services sync.WaitGroup
+	stopServices := func() {
+		cancelServices()
+		services.Wait()
+	}
+	defer stopServices()
+	services.Go(func() { upkeep.Run(serve, c.control, c.log, c.followEvents, c.announce) })
+	services.Go(func() { c.logWatch.Run(serve) })
+	services.Go(func() { c.transactions.Watch(serve) })
 	if err := c.retry(ctx, "this node", c.registerNode); err != nil {
 		return err
 	}
+	services.Go(func() { c.sendHeartbeats(serve) })
 
 	stop, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -48,17 +61,10 @@ func (c *Client) Run(ctx context.Context) error {
 		time.AfterFunc(c.config.DrainFor, cancelWork) // no effect if work has ended before
 	})()
 
-	serve, stopServices := context.WithCancel(context.WithoutCancel(ctx))
-	var services sync.WaitGroup
-	services.Go(func() { upkeep.Run(serve, c.control, c.log, c.followEvents, c.announce) })
-	services.Go(func() { c.logWatch.Run(serve) })
-	services.Go(func() { c.sendHeartbeats(serve) })
-	services.Go(func() { c.transactions.Watch(serve) })
 	c.runComponents(work, stop, fail)
 	c.fetched.Drained(work)
 	c.giveBackFetched(serve)
-	stopServices()
-	services.Wait() // a heartbeat after removeNode would register the node again
+	stopServices() // a heartbeat after removeNode would register the node again
 	c.removeNode(serve)
 	if ctx.Err() != nil {
 		return nil

@@ -4,7 +4,7 @@ import type pg from 'pg'
 import { Admin } from './admin.js'
 import type { Consumption } from './consume.js'
 import { Database, type DB, openPool, retry, settingsOf, settingsOfPool } from './database.js'
-import { invalid, isFinal, isOutage, isStarting, PosthornError, sqlState } from './errors.js'
+import { invalid, isFinal, isOutage, isStarting, Moved, PosthornError, sqlState } from './errors.js'
 import type { Event, Parse } from './event.js'
 import { FetchedLeases } from './fetch.js'
 import { Group, type GroupOptions } from './group.js'
@@ -245,8 +245,10 @@ export class Posthorn {
     }
     const services: Promise<void>[] = []
     try {
+      // Upkeep is for all namespaces, and the registration may have to wait: in a namespace that is being deleted, for instance.
+      services.push(upkeep(this.database, this.watch, this.log, serve.signal))
       await this.retried(stop.signal, 'this node', () => this.registerNode())
-      services.push(this.sendHeartbeats(serve.signal), upkeep(this.database, this.watch, this.log, serve.signal))
+      services.push(this.sendHeartbeats(serve.signal))
       this.startReady()
       while (!stop.signal.aborted) await pause(3600_000, stop.signal)
       for (let n = 0; n < running.length; n = running.length) await Promise.all(running)
@@ -337,7 +339,7 @@ export class Posthorn {
     try {
       await retry({ outages: true, signal: stop, until: () => stop.aborted, trouble }, run)
     } catch (error) {
-      if (!stop.aborted || isFinal(error) || !isOutage(error)) throw error
+      if (!stop.aborted || isFinal(error) || !(isOutage(error) || error instanceof Moved)) throw error
     }
   }
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import pg from 'pg'
 import { Moved, Permanent, PosthornError, RetryAfter, Snooze } from '../src/index.js'
-import { child, databaseUrl, effects, gate, kill, namespace, open, run, sql, until } from './world.js'
+import { child, databaseUrl, effects, fresh, gate, kill, namespace, open, run, sql, until } from './world.js'
 
 test('jobs complete, with and without results', async (t) => {
   const ph = await open(t)
@@ -44,6 +44,19 @@ test('a closed namespace refuses, and its workers and groups wait until it is op
   await ph.enqueue(ph.pool, { title: 'second', tags: ['t'] })
   await until('both go on', () => done.length === 4)
   assert.equal(told(), 2)
+})
+
+test('a process of a namespace that is being deleted waits, and does upkeep', async (t) => {
+  const [name, applicationName] = [await namespace(), fresh('waits')]
+  const ph = await open(t, { namespace: name, applicationName })
+  await sql('select posthorn.close_namespace($1)', [name])
+  for (const step of ['await_closed', 'delete_namespace']) { // beside transactions of other tests, which may make it fail
+    await until(step, () => sql(`select posthorn.${step}($1)`, [name]).then(() => true, () => false))
+  }
+  run(ph)
+  const calls = "select from pg_stat_activity where application_name = $1 and query like '%posthorn.tend(%'"
+  await until('it calls for upkeep', async () => (await sql(calls, [applicationName])).length > 0)
+  assert.deepEqual(await sql('select from posthorn.nodes where namespace = $1', [name]), [])
 })
 
 test('errors say what becomes of a job', async (t) => {

@@ -362,3 +362,22 @@ func TestDatabasesAreDrained(t *testing.T) {
 	defer cancel()
 	m.databases.Wait(ctx)
 }
+
+// One database that answers is enough for /readyz: it does not wait for one that hangs.
+func TestReadyDoesNotWaitForADatabaseThatHangs(t *testing.T) {
+	t.Parallel()
+	hanging, answering := &place{}, &place{}
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	found := make(chan bool, 1)
+	go func() {
+		found <- anyPlace([]*place{hanging, answering}, func(p *place) bool {
+			if p == hanging {
+				<-end
+			}
+			return p == answering
+		})
+	}()
+	equal(t, "ready", await.Value(t, "an answer", found), true)
+	equal(t, "ready, if none is", anyPlace([]*place{hanging, answering}, func(*place) bool { return false }), false)
+}

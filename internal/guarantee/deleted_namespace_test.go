@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 )
 
@@ -327,6 +328,64 @@ func TestDeletionEmptiesPartitions(t *testing.T) {
 	reader.exec("commit")
 	equal(t, "rows", value[int](s, "select deleted from posthorn.delete_namespace('shop', 10)"), 100)
 	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 0)
+	s.deleteAll("shop", 10)
+}
+
+// A deletion does not look again at partitions up to the last event that it has deleted: there are only dead rows left.
+func TestDeletionReadsOldPartitionsOnce(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_namespace('shop')")
+	s.exec("select posthorn.publish('shop', 'e') from generate_series(1, 100)")
+	s.exec("analyze posthorn.events")
+	s.exec(closeShop)
+	s.exec(awaitShop)
+	for range 2 { // it is refused, and quiet
+		s.exec("select posthorn.delete_namespace('shop')")
+	}
+	const empty = "select posthorn.empty_partition(n) from posthorn.namespaces n where n.namespace = 'shop'"
+	s.exec("update posthorn.namespaces set deleted_to = (select max(id) from posthorn.events) where namespace = 'shop'")
+	equal(t, "rows up to the last event that is deleted", value[int](s, empty), 0)
+	s.exec("update posthorn.namespaces set deleted_to = (select max(id) - 1 from posthorn.events) where namespace = 'shop'")
+	equal(t, "rows where there is an event behind it", value[int](s, empty), 100)
+}
+
+// A deletion waits for the transactions that were open when a call began, and not for those that follow them: else it might never
+// end. The call gives up after some seconds, and the next one begins anew.
+func TestDeletionWaitsForNoLaterTransactions(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_namespace('shop')")
+	s.exec(closeShop)
+	s.exec(awaitShop)
+	s.exec("select posthorn.delete_namespace('shop')")
+	before := s.another()
+	write := func(w *session) {
+		w.exec("begin")
+		w.exec("select posthorn.publish('default', 'e')")
+	}
+	write(before)
+	var part string
+	for range 5 { // a call may give up on a busy machine before the transaction that it waits for has ended
+		deleter, later := s.another(), s.another()
+		parts := make(chan string, 1)
+		go func() {
+			var part string
+			if err := deleter.conn.QueryRow(t.Context(), "select part from posthorn.delete_namespace('shop')").Scan(&part); err != nil {
+				part = err.Error()
+			}
+			parts <- part
+		}()
+		s.await("select exists (select from pg_stat_activity where pid = $1 and wait_event = 'PgSleep')", deleter.pid())
+		write(later)
+		before.exec("commit")
+		part, before = await.Value(t, "the end of the call", parts), later
+		if !strings.HasPrefix(part, "transactions from before: ") {
+			break
+		}
+	}
+	equal(t, "part", part, "namespaces")
+	before.exec("rollback")
 	s.deleteAll("shop", 10)
 }
 

@@ -44,17 +44,28 @@ type place struct {
 
 var databaseName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
 
+// CheckDatabaseNames refuses names that databases cannot have, with posthorn.ErrInvalid. Every command that takes several databases
+// has this rule, so that they can have the same list.
+func CheckDatabaseNames(names []string) error {
+	for i, name := range names {
+		if !databaseName.MatchString(name) {
+			return fmt.Errorf("%w: the name of a database has lower-case letters, digits, - and _, and at most 40 of them: %q", posthorn.ErrInvalid, name)
+		}
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("%w: database %s is named twice", posthorn.ErrInvalid, name)
+		}
+	}
+	return nil
+}
+
 // NewDatabases returns a server for databases of these names, all of which are away until [Databases.Open]. The namespace is
 // that of the clients.
 func NewDatabases(names []string, namespace string, log *slog.Logger, options Options) (*Databases, error) {
 	d := &Databases{namespace: namespace, options: options, log: log, drained: make(chan struct{})}
-	for i, name := range names {
-		if !databaseName.MatchString(name) {
-			return nil, fmt.Errorf("%w: the name of a database has lower-case letters, digits, - and _, and at most 40 of them: %q", posthorn.ErrInvalid, name)
-		}
-		if slices.Contains(names[:i], name) {
-			return nil, fmt.Errorf("%w: database %s is named twice", posthorn.ErrInvalid, name)
-		}
+	if err := CheckDatabaseNames(names); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
 		d.places = append(d.places, &place{Mount: pages.Mount{Name: name, All: names}})
 	}
 	if len(names) == 0 {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/server"
 )
 
 // databasesFlag is the flag of commands that take several databases.
@@ -31,20 +33,21 @@ func (a *app) databases(f databasesFlag) ([]namedDatabase, error) {
 	case len(f.named) == 0:
 		f.named = strings.Fields(os.Getenv("POSTHORN_DATABASES"))
 	}
+	const example = "such as --database orders=postgres://app@db1.example/orders"
 	var all []namedDatabase
-	seen := map[string]bool{}
+	var names []string
 	for _, pair := range f.named {
 		name, url, ok := strings.Cut(pair, "=")
 		if !ok || name == "" || strings.Contains(name, "://") {
-			return nil, usageError{errors.New("a database is given as NAME=URL"), "such as --database orders=postgres://app@db1.example/orders"}
+			return nil, usageError{errors.New("a database is given as NAME=URL"), example}
 		}
-		if seen[name] {
-			return nil, usageError{fmt.Errorf("database %q is given twice", name), "give each name once"}
+		names = append(names, name)
+		if err := server.CheckDatabaseNames(names); err != nil {
+			return nil, usageError{err, example}
 		}
 		if _, err := databaseConfig(url); err != nil {
 			return nil, fmt.Errorf("database %s: %w", name, err)
 		}
-		seen[name] = true
 		all = append(all, namedDatabase{name, url})
 	}
 	return all, nil

@@ -32,7 +32,7 @@ func (a *app) serveDatabases(cmd *cobra.Command, web *web, databases []namedData
 	web.access = web.accessOfMany()
 	many, err := server.NewDatabases(names, a.namespace, a.log, web.options())
 	if err != nil {
-		return usageError{err, "such as --database orders=postgres://app@db1.example/orders"}
+		return err
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()

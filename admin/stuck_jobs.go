@@ -15,7 +15,7 @@ type StuckJob struct {
 	Tags    []string  `json:"tags"`
 	State   string    `json:"state"` // see [JobStatus]
 	Why     string    `json:"why"`
-	Helps   string    `json:"helps"` // what somebody may do
+	Helps   string    `json:"helps"` // the remedy, such as: restart w-1, or retry its jobs
 	Since   time.Time `json:"since"`
 	Seconds float64   `json:"seconds"` // that have passed since then
 	Worker  string    `json:"worker_id,omitempty"`

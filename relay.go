@@ -340,7 +340,9 @@ type SinkBatch struct {
 // compares the ends of the broker's streams with the log, and keeps the events that the
 // log has lost: posthorn failovers shows them.
 type SinkReader interface {
-	// Written lists the streams of the broker, also those that the log has forgotten.
+	// Written lists the streams of the broker, also those that the log has forgotten. It
+	// fails if it cannot list all: what the log has lost of a stream that is left out is
+	// never found.
 	Written(ctx context.Context, log, namespace string) ([]string, error)
 	// ReadBack returns up to max entries of a stream, the last one first: those before a
 	// position, or with "" the last ones. None means that the stream begins there.

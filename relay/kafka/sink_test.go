@@ -16,7 +16,7 @@ import (
 	"github.com/posthorn/posthorn/relay/relaytest"
 )
 
-// world is the shared node with topics of its own.
+// world is a node with topics of its own.
 type world struct {
 	*testkafka.Node
 	prefix string
@@ -24,9 +24,15 @@ type world struct {
 
 var worlds atomic.Int64
 
+// newWorld takes the node that the tests share.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{testkafka.Shared(t), fmt.Sprintf("w%d", worlds.Add(1))}
+	return worldOf(t, testkafka.Shared(t))
+}
+
+func worldOf(t *testing.T, node *testkafka.Node) *world {
+	t.Helper()
+	w := &world{node, fmt.Sprintf("w%d", worlds.Add(1))}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of Kafka ends:\n%s", w.LogTail())

@@ -421,6 +421,37 @@ func TestNamesThatCollide(t *testing.T) {
 	}
 }
 
+// A sink lists its streams only if all of them can be read: those of a partition without a leader would be compared with
+// nothing after a failover.
+func TestStreamsAreListedWithTheirLeadersOnly(t *testing.T) {
+	t.Parallel()
+	w := worldOf(t, testkafka.Start(t))
+	s := open(t, w.url("&timeout=3s"), kafka.Config{})
+	if err := s.Write(t.Context(), relaytest.Batch(relaytest.Event("orders", 1))); err != nil {
+		t.Fatal(err)
+	}
+	w.makeTopic(t, "bills", 4, nil) // some partitions are on the other disk
+	if streams, err := s.Written(t.Context(), relaytest.Log, relaytest.Namespace); err != nil || !slices.Equal(streams, []string{"bills", "orders"}) {
+		t.Errorf("streams %v, %v", streams, err)
+	}
+	w.LoseDisk(t)
+	client := w.Client(t)
+	defer client.Close()
+	await.True(t, "a partition has no leader", func() bool {
+		req := kmsg.NewPtrMetadataRequest()
+		resp, err := req.RequestWith(t.Context(), client)
+		return err == nil && slices.ContainsFunc(resp.Topics, func(topic kmsg.MetadataResponseTopic) bool {
+			return slices.ContainsFunc(topic.Partitions, func(p kmsg.MetadataResponseTopicPartition) bool { return p.Leader < 0 })
+		})
+	})
+	if streams, err := s.Written(t.Context(), relaytest.Log, relaytest.Namespace); err == nil || !strings.Contains(err.Error(), "has no leader") {
+		t.Errorf("streams %v, %v; want an error", streams, err)
+	}
+	if streams, err := s.Written(t.Context(), relaytest.Log, "other"); err != nil || len(streams) > 0 {
+		t.Errorf("of another namespace: streams %v, %v", streams, err)
+	}
+}
+
 func TestTopicsMustExist(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -332,6 +333,33 @@ func TestReplicas(t *testing.T) {
 		t.Fatalf("replicas: %v, %v", stream.CachedInfo().Config.Replicas, err)
 	}
 	wantOrder(t, ids(t, js, orders), 1, 20)
+}
+
+// A sink lists its streams only if all of them can be read: those that no server answers for would be compared with
+// nothing after a failover.
+func TestStreamsAreListedWithTheirLeadersOnly(t *testing.T) {
+	t.Parallel()
+	cluster := testnats.StartCluster(t, 3)
+	s := open(t, cluster.URL, nats.Config{Timeout: 30 * time.Second}) // the servers wait 4 seconds for one that is down
+	persist(t, s, append(events("orders", 1, 1), events("bills", 2, 1)...)...)
+	listed := func() ([]string, error) { return s.Written(t.Context(), origin, "shop") }
+	if streams, err := listed(); err != nil || !slices.Equal(streams, []string{"bills", "orders"}) {
+		t.Errorf("streams %v, %v", streams, err)
+	}
+	down := cluster.Leader(t, orders)
+	down.Kill()
+	await.True(t, "the stream is told to be missing", func() bool {
+		streams, err := listed()
+		if err == nil {
+			t.Fatalf("without %s the streams are %v", orders, streams)
+		}
+		return strings.Contains(err.Error(), orders)
+	})
+	down.Restart()
+	await.True(t, "all streams are listed again", func() bool {
+		streams, err := listed()
+		return err == nil && slices.Equal(streams, []string{"bills", "orders"})
+	})
 }
 
 func TestServerIsDown(t *testing.T) {

@@ -202,7 +202,8 @@ func (n *Node) configure(t testing.TB, voters []string) {
 		"listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=" + modules + ".scram.ScramLoginModule required;",
 		"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=" + modules + ".scram.ScramLoginModule required;",
 		"listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=" + modules + `.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="node";`,
-		"log.dirs=" + filepath.Join(n.home, "data"),
+		"log.dirs=" + strings.Join(n.disks(), ","), "metadata.log.dir=" + filepath.Join(n.home, "metadata"),
+		"replica.high.watermark.checkpoint.interval.ms=500", // by which a node notices that a disk is gone
 		"num.network.threads=1", "num.io.threads=2", "background.threads=2", "log.cleaner.enable=false",
 		"offsets.topic.num.partitions=1", fmt.Sprintf("offsets.topic.replication.factor=%d", replicas),
 		"transaction.state.log.num.partitions=1", fmt.Sprintf("transaction.state.log.replication.factor=%d", replicas),

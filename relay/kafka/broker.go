@@ -188,16 +188,17 @@ const fetchBytes = 8 << 20
 type want struct {
 	topic     *topic
 	partition *partition
-	from      int64
+	from      place
 }
 
 // page has the committed records that Kafka has returned for a want. The next page begins at next, behind
 // records that are no events of anybody, such as the marks of transactions.
 type page struct {
 	want
-	records []*kgo.Record
-	next    int64
-	err     error
+	records  []*kgo.Record
+	next     place
+	diverges bool // the partition has other records than those before the want
+	err      error
 }
 
 // poll asks a node for records of some partitions, and waits until it has any. Each partition
@@ -218,7 +219,7 @@ func (b broker) poll(ctx context.Context, node int32, wants []want, bytes int32,
 		for number, w := range partitions {
 			rt.Topic = w.topic.name
 			rp := kmsg.NewFetchRequestTopicPartition()
-			rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = number, w.from, bytes
+			rp.Partition, rp.FetchOffset, rp.LastFetchedEpoch, rp.PartitionMaxBytes = number, w.from.offset, w.from.epoch, bytes
 			rt.Partitions = append(rt.Partitions, rp)
 		}
 		req.Topics = append(req.Topics, rt)
@@ -243,26 +244,30 @@ func (b broker) poll(ctx context.Context, node int32, wants []want, bytes int32,
 
 func (w want) process(reply *kmsg.FetchResponseTopicPartition) page {
 	read, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset: w.from, IsolationLevel: kgo.ReadCommitted(), Topic: w.topic.name, Partition: w.partition.number,
+		Offset: w.from.offset, IsolationLevel: kgo.ReadCommitted(), Topic: w.topic.name, Partition: w.partition.number,
 	}, reply, kgo.DefaultDecompressor(), nil)
 	if read.Err != nil {
 		read.Err = fmt.Errorf("read partition %d of topic %s: %w", w.partition.number, w.topic.name, read.Err)
 	}
-	return page{w, read.Records, next, read.Err}
+	at := w.from
+	if next != at.offset {
+		at = place{next, epochBefore(reply.RecordBatches, next)}
+	}
+	return page{w, read.Records, at, reply.DivergingEpoch.EndOffset >= 0, read.Err}
 }
 
 // fetch reads the committed records of a partition with the offsets from to before upto.
 func (b broker) fetch(ctx context.Context, t *topic, p *partition, from, upto int64) ([]*kgo.Record, error) {
 	var records []*kgo.Record
 	for from < upto {
-		pages, err := b.poll(ctx, p.leader, []want{{t, p, from}}, fetchBytes, b.timeout/2)
+		pages, err := b.poll(ctx, p.leader, []want{{t, p, place{from, noEpoch}}}, fetchBytes, b.timeout/2)
 		switch {
 		case err != nil:
 		case len(pages) != 1:
 			err = fmt.Errorf("read partition %d of topic %s: the reply has no such partition", p.number, t.name)
 		case pages[0].err != nil:
 			err = pages[0].err
-		case pages[0].next == from:
+		case pages[0].next.offset == from:
 			err = fmt.Errorf("read partition %d of topic %s: kafka returned nothing, and the partition has more", p.number, t.name)
 		}
 		if err != nil {
@@ -273,7 +278,7 @@ func (b broker) fetch(ctx context.Context, t *topic, p *partition, from, upto in
 				records = append(records, r)
 			}
 		}
-		from = pages[0].next
+		from = pages[0].next.offset
 	}
 	return records, nil
 }

@@ -70,9 +70,10 @@
 // # Imports
 //
 // A [Source] reads committed records only, of all partitions of the topics of a namespace.
-// Its positions are offsets, which the importing database keeps; it joins no consumer group.
-// If Kafka has removed records that were not read, the import goes on behind them and tells
-// it. If a topic was deleted and made again, or has lost records, the import refuses to go on.
+// Its positions are offsets and epochs of leaders, which the importing database keeps; it
+// joins no consumer group. If Kafka has removed records that were not read, the import goes on
+// behind them and tells it. If a topic was deleted and made again, or has lost records, the
+// import refuses to go on, also when the topic has others at their offsets since.
 //
 // # Servers
 //

@@ -19,22 +19,22 @@ import (
 type followed struct {
 	stream  string
 	topic   *topic
-	passed  map[int32]int64   // the position: the offset at which each partition goes on
+	given   string            // the position that the caller has
+	passed  map[int32]place   // where each partition goes on
 	buffers map[int32]*buffer // by partition
 }
 
 // buffer has records of a partition that were not taken yet.
 type buffer struct {
 	records []*kgo.Record
-	next    int64 // the offset behind them
+	next    place // behind them
 	trimmed bool  // Kafka has removed records before them that were not read
 }
 
+// position gives the caller the position.
 func (f *followed) position() string {
-	if len(f.passed) == 0 {
-		return ""
-	}
-	return f.topic.idText() + "/" + formatPosition(f.passed)
+	f.given = f.topic.idText() + "/" + formatPosition(f.passed)
+	return f.given
 }
 
 // severalWait is how long each of several nodes may wait for new records: the others wait
@@ -107,7 +107,7 @@ func (f *followed) take(entries []posthorn.SourceEntry, n int) []posthorn.Source
 		for ; n > 0 && len(b.records) > 0; n-- {
 			r := b.records[0]
 			b.records = b.records[1:]
-			f.passed[p.number] = r.Offset + 1
+			f.passed[p.number] = place{r.Offset + 1, r.LeaderEpoch}
 			if len(b.records) == 0 {
 				f.passed[p.number] = b.next // behind the mark of the transaction
 			}
@@ -129,12 +129,12 @@ func (s *Source) follow(after map[string]string) (all []*followed, err error) {
 			return nil, refused("the topic of stream "+stream+" is not there", otherTopic)
 		case t == nil:
 			continue
-		case f == nil || f.position() != position || f.topic.id != t.id:
-			passed, err := t.offsetsOf(position)
+		case f == nil || f.given != position || f.topic.id != t.id:
+			passed, err := t.placesOf(position)
 			if err != nil {
 				return nil, fmt.Errorf("read stream %q of kafka: %w", stream, err)
 			}
-			f = &followed{stream: stream, passed: passed, buffers: map[int32]*buffer{}}
+			f = &followed{stream: stream, given: position, passed: passed, buffers: map[int32]*buffer{}}
 			s.followed[stream] = f
 		}
 		f.topic = t // may have more partitions, and other leaders
@@ -225,7 +225,8 @@ func (s *Source) fill(ctx context.Context, all []*followed, wait time.Duration) 
 }
 
 // begin makes the buffers of partitions. One that is not in the position begins with its
-// first record.
+// first record. The next position has that place, also if no record is read by then: so
+// records that Kafka removes later are told.
 func (s *Source) begin(ctx context.Context, all []*followed) error {
 	fresh, errs := map[string]*topic{}, map[string]error{}
 	for _, f := range all {
@@ -250,7 +251,8 @@ func (s *Source) begin(ctx context.Context, all []*followed) error {
 	for _, f := range all {
 		for _, p := range f.topic.partitions {
 			if f.buffers[p.number] == nil {
-				f.buffers[p.number] = &buffer{next: p.begin}
+				f.passed[p.number] = place{p.begin, noEpoch}
+				f.buffers[p.number] = &buffer{next: f.passed[p.number]}
 			}
 		}
 	}
@@ -265,6 +267,8 @@ func (s *Source) put(ctx context.Context, f *followed, page page) error {
 		return s.outOfRange(ctx, f, page.partition, b)
 	case page.err != nil:
 		return page.err
+	case page.diverges:
+		return lost(f.topic, page.partition, b.next)
 	}
 	b.records, b.next = page.records, page.next
 	return nil
@@ -276,13 +280,21 @@ func (s *Source) outOfRange(ctx context.Context, f *followed, p *partition, b *b
 	if err := s.reading.findCommitted(ctx, f.topic); err != nil {
 		return err
 	}
-	if b.next > p.end {
+	switch {
+	case b.next.offset < p.begin:
+		b.next, b.trimmed = place{p.begin, noEpoch}, true
+		return nil
+	case b.next.offset > p.end:
 		return refused(fmt.Sprintf("partition %d of topic %s ends at %d, before the position %d of the import: it has lost records",
-			p.number, f.topic.name, p.end, b.next), otherTopic)
+			p.number, f.topic.name, p.end, b.next.offset), otherTopic)
 	}
-	if b.next < p.begin {
-		_, began := f.passed[p.number]
-		b.next, b.trimmed = p.begin, began
+	if b.next.epoch == noEpoch { // it has changed meanwhile
+		return fmt.Errorf("read partition %d of topic %s: %w", p.number, f.topic.name, kerr.OffsetOutOfRange)
 	}
-	return nil
+	return lost(f.topic, p, b.next) // Kafka has nothing of the epoch
+}
+
+func lost(t *topic, p *partition, at place) error {
+	return refused(fmt.Sprintf("partition %d of topic %s has lost records: since epoch %d it has others before the position %d of the import",
+		p.number, t.name, at.epoch, at.offset), otherTopic)
 }

@@ -3,10 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -93,7 +90,7 @@ func (s *Sink) ReadBack(ctx context.Context, log, namespace, stream, before stri
 		return nil, fmt.Errorf("read kafka: %w", err)
 	}
 	defer give()
-	offsets, err := parsePosition(before)
+	places, err := parsePosition(before)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +98,7 @@ func (s *Sink) ReadBack(ctx context.Context, log, namespace, stream, before stri
 	if err != nil {
 		return nil, err
 	}
-	entries, err := l.readBack(ctx, stream, offsets, limit)
+	entries, err := l.readBack(ctx, stream, places, limit)
 	if err != nil {
 		s.end()
 		return nil, fmt.Errorf("read stream %q of kafka: %w", stream, explain(err))
@@ -109,7 +106,7 @@ func (s *Sink) ReadBack(ctx context.Context, log, namespace, stream, before stri
 	return entries, nil
 }
 
-func (l *life) readBack(ctx context.Context, stream string, offsets map[int32]int64, limit int) ([]posthorn.SourceEntry, error) {
+func (l *life) readBack(ctx context.Context, stream string, places map[int32]place, limit int) ([]posthorn.SourceEntry, error) {
 	name := l.names.topic(stream)
 	topics, errs, err := l.find(ctx, []string{name})
 	if err == nil {
@@ -128,19 +125,19 @@ func (l *life) readBack(ctx context.Context, stream string, offsets map[int32]in
 	var records []*kgo.Record
 	each := max(1, limit/len(t.partitions))
 	for _, p := range t.partitions {
-		at, known := offsets[p.number]
+		at, known := places[p.number]
 		if !known {
-			at = p.end
+			at = place{p.end, noEpoch}
 		}
 		left := min(each, limit-len(records))
 		if left == 0 {
-			offsets[p.number] = at
+			places[p.number] = at
 			continue
 		}
-		offsets[p.number] = p.begin
-		err := l.back(ctx, t, p, at, func(r *kgo.Record) bool {
+		places[p.number] = place{p.begin, noEpoch}
+		err := l.back(ctx, t, p, at.offset, func(r *kgo.Record) bool {
 			records = append(records, r)
-			offsets[p.number] = r.Offset
+			places[p.number] = place{r.Offset, noEpoch}
 			left--
 			return left > 0
 		})
@@ -148,36 +145,10 @@ func (l *life) readBack(ctx context.Context, stream string, offsets map[int32]in
 			return nil, err
 		}
 	}
-	position := formatPosition(offsets)
+	position := formatPosition(places)
 	entries := make([]posthorn.SourceEntry, len(records))
 	for i, r := range records {
 		entries[i] = decode(stream, position, r)
 	}
 	return entries, nil
-}
-
-// A position is the offsets before which partitions are read, like 0:120,1:99.
-func formatPosition(offsets map[int32]int64) string {
-	var parts []string
-	for _, number := range slices.Sorted(maps.Keys(offsets)) {
-		parts = append(parts, fmt.Sprintf("%d:%d", number, offsets[number]))
-	}
-	return strings.Join(parts, ",")
-}
-
-func parsePosition(text string) (map[int32]int64, error) {
-	offsets := map[int32]int64{}
-	if text == "" {
-		return offsets, nil
-	}
-	for part := range strings.SplitSeq(text, ",") {
-		first, second, _ := strings.Cut(part, ":")
-		number, err := strconv.ParseInt(first, 10, 32)
-		offset, err2 := strconv.ParseInt(second, 10, 64)
-		if err != nil || err2 != nil || offset < 0 {
-			return nil, invalid("the position "+strconv.Quote(text)+" is not one of Kafka", "Positions come from ReadBack.")
-		}
-		offsets[int32(number)] = offset
-	}
-	return offsets, nil
 }

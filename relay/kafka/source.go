@@ -2,10 +2,8 @@ package kafka
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,9 +13,10 @@ import (
 )
 
 // Source reads the topics of a namespace, for an import. A position is the id of the topic
-// and, for each partition, the offset at which it goes on, like kq0Yp…/0:120,1:99. So
-// a topic that was deleted and made again is not taken for the old one. A Source is safe
-// for concurrent use, as long as no two calls of Read have a stream in common.
+// and, for each partition, the offset at which it goes on and the epoch of the leader that
+// has written the record before it, like kq0Yp…/0:120:7,1:99:3. So neither a topic that was
+// deleted and made again nor one that has other records since is taken for the old one. A
+// Source is safe for concurrent use, as long as no two calls of Read have a stream in common.
 type Source struct {
 	config  Config
 	address string
@@ -145,9 +144,9 @@ func (s *Source) Lag(ctx context.Context, stream, position string) (events int64
 		err = errs[name]
 	}
 	t := topics[name]
-	var offsets map[int32]int64
+	var places map[int32]place
 	if err == nil && t != nil {
-		if offsets, err = t.offsetsOf(position); err == nil {
+		if places, err = t.placesOf(position); err == nil {
 			err = s.asking.findCommitted(ctx, t)
 		}
 	}
@@ -158,7 +157,7 @@ func (s *Source) Lag(ctx context.Context, stream, position string) (events int64
 		return 0, oldest, nil
 	}
 	for _, p := range t.partitions {
-		n, first, err := s.lagOf(ctx, t, p, max(p.begin, offsets[p.number]))
+		n, first, err := s.lagOf(ctx, t, p, max(p.begin, places[p.number].offset))
 		if err != nil {
 			return 0, oldest, fmt.Errorf("lag of stream %q of kafka: %w", stream, explain(err))
 		}
@@ -177,34 +176,19 @@ const lagBytes = 64 << 10
 // first one.
 func (s *Source) lagOf(ctx context.Context, t *topic, p *partition, from int64) (n int64, first time.Time, err error) {
 	for n == 0 && from < p.end {
-		pages, err := s.asking.poll(ctx, p.leader, []want{{t, p, from}}, lagBytes, s.config.Timeout/2)
+		pages, err := s.asking.poll(ctx, p.leader, []want{{t, p, place{from, noEpoch}}}, lagBytes, s.config.Timeout/2)
 		if err == nil && len(pages) == 1 {
 			err = pages[0].err
 		}
-		if err != nil || len(pages) != 1 || pages[0].next == from {
+		if err != nil || len(pages) != 1 || pages[0].next.offset == from {
 			return 0, first, err
 		}
-		from = pages[0].next
+		from = pages[0].next.offset
 		if n = int64(len(pages[0].records)); n > 0 {
 			first = pages[0].records[0].Timestamp
 		}
 	}
 	return n + max(0, p.end-from), first, nil
-}
-
-func (t *topic) idText() string { return base64.RawURLEncoding.EncodeToString(t.id[:]) }
-
-// offsetsOf returns the offsets of a position in a topic. Those of another topic with the
-// same name are refused.
-func (t *topic) offsetsOf(position string) (map[int32]int64, error) {
-	if position == "" {
-		return map[int32]int64{}, nil
-	}
-	id, offsets, _ := strings.Cut(position, "/")
-	if id != t.idText() {
-		return nil, refused("topic "+t.name+" is not the one of the position: it was deleted and made again", otherTopic)
-	}
-	return parsePosition(offsets)
 }
 
 const otherTopic = "Restore the topic, or import it from its beginning after: posthorn imports delete NAME."

@@ -3,7 +3,9 @@ package kafka_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testkafka"
 	"github.com/posthorn/posthorn/relay/kafka"
 	"github.com/posthorn/posthorn/relay/relaytest"
 )
@@ -182,6 +185,100 @@ func TestSourceRefusesAnotherTopic(t *testing.T) {
 	await.True(t, "the source refuses the new topic", refused)
 	if _, _, err := s.Lag(t.Context(), "orders", position); !errors.Is(err, posthorn.ErrRefused) {
 		t.Errorf("the lag of another topic: %v", err)
+	}
+}
+
+// Kafka has lost records that were read, and has others at their offsets. The source refuses that from then on, and not
+// only while the topic ends before its position. A new leader alone is no loss, nor are its aborted records.
+func TestSourceRefusesATopicThatHasLostRecords(t *testing.T) {
+	t.Parallel()
+	w := worldOf(t, testkafka.Start(t))
+	topic := w.prefix + "." + relaytest.Namespace + ".orders"
+	write := func(from, to int64) {
+		t.Helper()
+		batch := relaytest.Batch(relaytest.Events("orders", from, to)...)
+		await.True(t, "the events are written", func() bool { return open(t, w.url(""), kafka.Config{}).Write(t.Context(), batch) == nil })
+	}
+	write(1, 5)
+	s := w.source(t)
+	_, position := readAll(t, s, "orders", "", 5)
+	w.Stop()
+	w.Restart(t)
+	write(6, 10)
+	entries, position := readAll(t, w.source(t), "orders", position, 5)
+	if ids := idsOf(entries); !slices.Equal(ids, []int64{6, 7, 8, 9, 10}) {
+		t.Errorf("behind a new leader the events %v, want 6 to 10", ids)
+	}
+	w.Stop()
+	w.Restart(t)
+	w.abort(t, topic)
+	s = w.source(t)
+	await.True(t, "the aborted records are passed", func() bool {
+		n, _, err := s.Lag(t.Context(), "orders", position)
+		return err == nil && n == 0
+	})
+	for range 2 { // the second call asks behind them
+		if entries, err := s.Read(t.Context(), map[string]string{"orders": position}, 10, time.Second); err != nil || len(entries) > 0 {
+			t.Errorf("behind the last event: %d entries, %v (%s)", len(entries), err, posthorn.Hint(err))
+		}
+	}
+
+	w.Stop()
+	w.Forget(t, topic+"-0", 6)
+	w.Restart(t)
+	write(11, 30)
+	for _, s := range []*kafka.Source{s, w.source(t)} {
+		await.True(t, "the source refuses the topic", func() bool {
+			entries, err := s.Read(t.Context(), map[string]string{"orders": position}, 10, time.Second)
+			if len(entries) > 0 {
+				t.Fatalf("it goes on with event %d", entries[0].Event.ID)
+			}
+			return errors.Is(err, posthorn.ErrRefused) && strings.Contains(err.Error(), "has lost records") && posthorn.Hint(err) != ""
+		})
+	}
+	entries, _ = readAll(t, w.source(t), "orders", "", 25)
+	if ids := idsOf(entries); ids[4] != 5 || ids[5] != 11 {
+		t.Errorf("from the beginning the events %v, want 1 to 5 and 11 to 30", ids)
+	}
+	old := regexp.MustCompile(`:[0-9]+$`).ReplaceAllString(position, "")
+	if entries, _ = readAll(t, w.source(t), "orders", old, 1); entries[0].Err != nil {
+		t.Errorf("a position without an epoch: %v", entries[0].Err)
+	}
+}
+
+// A position has the begin of each partition, so that what is removed from one that was not read by then is told.
+func TestSourceTellsOfRemovedRecordsOfAPartitionThatWasNotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.makeTopic(t, "orders", 2, nil)
+	topic := w.prefix + "." + relaytest.Namespace + ".orders"
+	client := w.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	defer client.Close()
+	produce := func(partition int32, n int) {
+		t.Helper()
+		for range n {
+			if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: partition, Value: []byte("hello")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	produce(0, 1)
+	_, position := readAll(t, w.source(t), "orders", "", 1)
+	produce(1, 3)
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	rt := kmsg.NewDeleteRecordsRequestTopic()
+	rt.Topic, rt.Partitions = topic, []kmsg.DeleteRecordsRequestTopicPartition{{Partition: 1, Offset: 2}}
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(t.Context(), client)
+	if err != nil || resp.Topics[0].Partitions[0].ErrorCode != 0 {
+		t.Fatalf("remove records: %v %+v", err, resp)
+	}
+	entries, after := readAll(t, w.source(t), "orders", position, 1)
+	if !errors.Is(entries[0].Err, posthorn.ErrTrimmed) {
+		t.Fatalf("the first entry is %+v, want a loss", entries[0])
+	}
+	if entries, _ = readAll(t, w.source(t), "orders", after, 1); len(entries) != 1 || errors.Is(entries[0].Err, posthorn.ErrTrimmed) {
+		t.Errorf("behind the loss %+v, want the last record", entries)
 	}
 }
 

@@ -3,11 +3,13 @@ package nats
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +65,7 @@ var validPrefix = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
 // endpoint is where the servers of a URL are.
 type endpoint struct {
-	servers string // the URLs of all servers, with credentials
+	servers string // the URLs of all servers, without credentials
 	address string // the URL without credentials and parameters, for messages
 }
 
@@ -75,6 +77,10 @@ func (c Config) withURL(text string) (Config, endpoint, error) {
 	}
 	if u.Scheme != "nats" && u.Scheme != "tls" || u.Host == "" {
 		return c, endpoint{}, invalid("a URL of NATS begins with nats:// or tls:// and a host", "Write it like nats://host:4222?replicas=3.")
+	}
+	// A ? or # in a password would end the host, and later errors would show the rest of it.
+	if u.User == nil && strings.Contains(u.RawQuery+u.Fragment, "@") {
+		return c, endpoint{}, invalid("the URL of NATS has an @ behind a ? or #", "Write them in a password as %3F and %23, and @ in a parameter as %40.")
 	}
 	if strings.Trim(u.Path, "/") != "" {
 		return c, endpoint{}, invalid("a URL of NATS has no path", "To separate the streams of two logs, use ?prefix=….")
@@ -110,13 +116,39 @@ func (c Config) withURL(text string) (Config, endpoint, error) {
 		}
 	}
 	for i, host := range hosts {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			hosts[i] = net.JoinHostPort(strings.Trim(host, "[]"), cmp.Or(u.Port(), defaultPort))
+		if hosts[i], err = serverURL(u.Scheme, host, cmp.Or(u.Port(), defaultPort)); err != nil {
+			return c, endpoint{}, err
 		}
-		hosts[i] = (&url.URL{Scheme: u.Scheme, User: u.User, Host: hosts[i]}).String()
 	}
+	c.Connection = append(slices.Clip(c.Connection), credentials(u.User)...)
 	c, err = c.withDefaults()
 	return c, endpoint{strings.Join(hosts, ","), (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()}, err
+}
+
+// serverURL returns the URL of a server. It does not have the credentials, which the client of
+// NATS would repeat in errors.
+func serverURL(scheme, host, port string) (string, error) {
+	name, number, err := net.SplitHostPort(host)
+	if err != nil {
+		name, number = strings.Trim(host, "[]"), port
+	}
+	if _, err := strconv.ParseUint(number, 10, 16); err != nil || name == "" || strings.ContainsAny(name, "@,/") {
+		return "", invalid("a server in the URL of NATS is not a host, or a host and a port",
+			"Write it like nats://host:4222,host2:4222, or ?addr=host2:4222: user and password stand before the first host only.")
+	}
+	return (&url.URL{Scheme: scheme, Host: net.JoinHostPort(name, number)}).String(), nil
+}
+
+// credentials are those of a URL. A user without a password is a token.
+func credentials(user *url.Userinfo) []natsgo.Option {
+	password, has := user.Password()
+	switch {
+	case has:
+		return []natsgo.Option{natsgo.UserInfo(user.Username(), password)}
+	case user.Username() != "":
+		return []natsgo.Option{natsgo.Token(user.Username())}
+	}
+	return nil
 }
 
 // withDefaults sets the defaults of unset fields, and validates all fields.
@@ -172,6 +204,9 @@ func (c Config) connect(ctx context.Context, servers string, further ...natsgo.O
 	}()
 	select {
 	case m := <-made:
+		if failed, ok := errors.AsType[*url.Error](m.err); ok {
+			m.err = failed.Err // without the URL
+		}
 		if m.err != nil {
 			return nil, fmt.Errorf("connect to nats: %w", m.err)
 		}

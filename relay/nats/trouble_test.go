@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -382,6 +383,30 @@ func TestServerIsDown(t *testing.T) {
 	}
 }
 
+// Passwords and tokens of any bytes authenticate at each server of a URL.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	const password = "a,b@c:d/e?f#g secret"
+	server := testnats.Start(t, fmt.Sprintf("authorization { users: [{user: %q, password: %q}] }", "o,p", password))
+	at := func(user *url.Userinfo) string {
+		u, err := url.Parse(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User, u.RawQuery = user, "addr="+u.Host
+		u.Host = "127.0.0.1:1," + u.Host // where no server is
+		return u.String()
+	}
+	write(t, open(t, at(url.UserPassword("o,p", password)), nats.Config{}), events("orders", 1, 1)...)
+	for _, user := range []*url.Userinfo{nil, url.UserPassword("o,p", "secret,2"), url.User("secret,3")} {
+		if _, err := nats.Open(t.Context(), at(user), nats.Config{}); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("open with other credentials: %v", err)
+		}
+	}
+	token := testnats.Start(t, `authorization { token: "a,secret" }`)
+	open(t, strings.Replace(token.URL, "nats://", "nats://a,secret@", 1), nats.Config{})
+}
+
 func TestServersWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	server := testnats.Start(t, "accounts { A { users: [{user: a, password: a}], jetstream: enabled }, B { users: [{user: b, password: b}] } }", "no_auth_user: a")
@@ -396,6 +421,8 @@ func TestURLs(t *testing.T) {
 	for _, url := range []string{
 		"nats://", "redis://host", "nats://u:secret@host/path", "nats://u:secret@host?replica=3", "nats://u:secret@host?replicas=x",
 		"nats://u:secret@host?replicas=9", "nats://u:secret@host?prefix=a.b", "nats://u:secret@%%", "nats://u:secret@host?max_age=-1s",
+		"nats://u:secret@h1:42x,h2:4222", "nats://u:secret@h1:99999,h2:4222", "nats://u:secret@h1,,h2", "nats://h1?addr=u:secret@h2:4222",
+		"nats://u:secret@h1?addr=h2:42x", "nats://u:1?secret@host", "nats://u:1#secret@host", "nats://u:1/secret@host",
 	} {
 		_, err := nats.Open(t.Context(), url, nats.Config{})
 		if !errors.Is(err, posthorn.ErrInvalid) || posthorn.Hint(err) == "" || strings.Contains(err.Error(), "secret") {

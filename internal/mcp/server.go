@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/posthorn/posthorn/admin"
 )
@@ -30,7 +31,8 @@ type Server struct {
 
 const (
 	maxMessage = 4 << 20
-	maxCalls   = 8 // that run at once; others wait
+	maxCalls   = 8           // that run at once; others wait
+	callTime   = time.Minute // of a call, also while it waits
 	edge       = 1 << 10
 )
 
@@ -75,9 +77,9 @@ func (s Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer c.calls.Wait()
 	for r := bufio.NewReader(in); ; {
 		line, whole, err := readLine(r)
-		if line = bytes.TrimSpace(line); !whole {
+		if !whole {
 			c.write(response{ID: idOf(line), Error: &failure{codeRequest, "the message is larger than 4 MiB: give less in one call"}})
-		} else if len(line) > 0 {
+		} else if line = bytes.TrimSpace(line); len(line) > 0 {
 			c.receive(ctx, line)
 		}
 		if failed := c.failed(); failed != nil {
@@ -92,7 +94,8 @@ func (s Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// readLine reads the next line. Of one that is larger than a message may be, it returns the beginning and the end.
+// readLine reads the next line. Of one that is larger than a message may be, it returns the beginning and the end, which
+// have a length of edge each, or more.
 func readLine(r *bufio.Reader) (line []byte, whole bool, err error) {
 	whole = true
 	for {
@@ -123,7 +126,7 @@ func idOf(cut []byte) json.RawMessage {
 			return value
 		}
 	}
-	if found := idAtTheEnd.FindSubmatch(cut[edge:]); found != nil {
+	if found := idAtTheEnd.FindSubmatch(bytes.TrimSpace(cut[edge:])); found != nil {
 		return found[1]
 	}
 	return json.RawMessage("null")
@@ -159,21 +162,14 @@ func (c *session) receive(ctx context.Context, line []byte) {
 	}
 }
 
-// start answers a request on another goroutine, so that it can be cancelled, also while it waits for others.
+// start answers a request on another goroutine, so that it can be cancelled, and holds up no other one.
 func (c *session) start(ctx context.Context, m message) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
 	c.running[string(m.ID)] = cancel
 	c.mu.Unlock()
 	c.calls.Go(func() {
-		var result any
-		var err *failure
-		select {
-		case c.slots <- struct{}{}:
-			result, err = c.answer(ctx, m)
-			<-c.slots
-		case <-ctx.Done():
-		}
+		result, err := c.answer(ctx, m)
 		cancelled := ctx.Err() != nil
 		cancel()
 		c.mu.Lock()

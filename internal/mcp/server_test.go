@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/mcp"
@@ -52,6 +53,10 @@ type answer struct {
 		Code    int
 		Message string
 	}
+	Result struct {
+		Content []struct{ Text string }
+		IsError bool
+	}
 }
 
 func (c client) read() (a answer) {
@@ -79,6 +84,8 @@ func TestMessagesThatAreNoRequests(t *testing.T) {
 		{`{"method": "tools/call", "params": {"name": "` + large + `", "id": 9}}`, "null", "larger than 4 MiB", -32600},
 		{`{"method": "` + strings.Repeat("m", 1002) + `", "id": 12345, "params": "` + large + `"}`, "null", "larger than 4 MiB", -32600}, // 12 is at the edge
 		{large, "null", "larger than 4 MiB", -32600},
+		{strings.Repeat(" ", 5<<20), "null", "larger than 4 MiB", -32600},
+		{strings.Repeat(" ", 5<<20) + `{"jsonrpc": "2.0", "method": "ping", "id": 10}  `, "10", "larger than 4 MiB", -32600},
 	} {
 		c.write(message.line)
 		a := c.read()
@@ -90,6 +97,39 @@ func TestMessagesThatAreNoRequests(t *testing.T) {
 			t.Errorf("the ping after it: %s %+v", a.ID, a.Error)
 		}
 	}
+}
+
+// A call that gets no answer ends after a minute, with an error that says so, and frees its place. Meanwhile the server answers
+// other requests.
+func TestCallsEndByThemselves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, mcp.Server{With: func(ctx context.Context, _ string, _ func(*admin.Admin) error) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		began := time.Now()
+		const calls = 9
+		for id := range calls {
+			c.write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "tools/call", "params": {"name": "list-groups"}}`, id))
+		}
+		synctest.Wait()
+		for _, method := range []string{"ping", "initialize", "tools/list"} {
+			c.write(`{"jsonrpc": "2.0", "id": "` + method + `", "method": "` + method + `"}`)
+			if a := c.read(); string(a.ID) != `"`+method+`"` || a.Error.Code != 0 || time.Since(began) > 0 {
+				t.Errorf("%s while calls hang: %s %+v after %s", method, a.ID, a.Error, time.Since(began))
+			}
+		}
+		for range calls {
+			a := c.read()
+			if !a.Result.IsError || len(a.Result.Content) != 1 || !strings.Contains(a.Result.Content[0].Text, "no answer within 60 seconds") {
+				t.Errorf("call %s: %+v", a.ID, a)
+			}
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("the calls ended after %s", took)
+		}
+	})
 }
 
 // Eight calls run at once and others wait. Meanwhile the server reads, so each of them can be cancelled.

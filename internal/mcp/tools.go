@@ -86,7 +86,7 @@ func (c *session) call(ctx context.Context, params json.RawMessage) (any, *failu
 	}
 	for _, t := range c.tools {
 		if t.Name == p.Name {
-			answer, err := c.run(ctx, t, p.Arguments)
+			answer, err := c.runInTurn(ctx, t, p.Arguments)
 			if err != nil {
 				answer = text(explain(err))
 				answer.Failed = true
@@ -100,6 +100,26 @@ func (c *session) call(ctx context.Context, params json.RawMessage) (any, *failu
 		}
 	}
 	return nil, &failure{codeParams, fmt.Sprintf("there is no tool %.60q", p.Name)}
+}
+
+// runInTurn does the operation when few others run. Waiting and doing have a time limit, since a database that hangs has none.
+func (c *session) runInTurn(ctx context.Context, t tool, values map[string]json.RawMessage) (answer content, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	select {
+	case c.slots <- struct{}{}:
+		answer, err = c.run(ctx, t, values)
+		<-c.slots
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("the call had no answer within %.0f seconds, and was ended. The database hangs, or is very slow: ask for less, or later", callTime.Seconds())
+		if t.operation.Changes() {
+			err = fmt.Errorf("%w. Look whether the change was made before you call again", err)
+		}
+	}
+	return answer, err
 }
 
 // run does the operation. One that changes something is done when the code of its preview is given.

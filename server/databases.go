@@ -13,9 +13,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/metrics"
+	"github.com/posthorn/posthorn/server/internal/cache"
 	pages "github.com/posthorn/posthorn/server/page"
 )
 
@@ -31,6 +33,7 @@ type Databases struct {
 	log       *slog.Logger
 	places    []*place
 	overview  *pages.Databases
+	answers   *cache.Cache[*Server, bool] // whether the database answers, for people who may not ask it
 
 	drained  chan struct{} // closed by Drain
 	draining sync.Once
@@ -61,9 +64,12 @@ func CheckDatabaseNames(names []string) error {
 // NewDatabases returns a server for databases of these names, all of which are away until [Databases.Open]. The namespace is
 // that of the clients.
 func NewDatabases(names []string, namespace string, log *slog.Logger, options Options) (*Databases, error) {
-	d := &Databases{namespace: namespace, options: options, log: log, drained: make(chan struct{})}
 	if err := CheckDatabaseNames(names); err != nil {
 		return nil, err
+	}
+	d := &Databases{
+		namespace: namespace, options: options, log: log, drained: make(chan struct{}),
+		answers: cache.New[*Server, bool](cache.Config{Size: 2 * len(names), Timeout: 2 * pages.GlanceTime}),
 	}
 	for _, name := range names {
 		d.places = append(d.places, &place{Mount: pages.Mount{Name: name, All: names}})
@@ -71,7 +77,7 @@ func NewDatabases(names []string, namespace string, log *slog.Logger, options Op
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: no database is named", posthorn.ErrInvalid)
 	}
-	d.overview = pages.NewDatabases(pages.DatabasesConfig{Names: names, Look: d.look, Drained: d.drained, Logger: log})
+	d.overview = pages.NewDatabases(pages.DatabasesConfig{Names: names, Tokens: options.Tokens, Look: d.look, Drained: d.drained, Logger: log})
 	return d, nil
 }
 
@@ -223,15 +229,21 @@ func (d *Databases) look(r *http.Request) []pages.Glance {
 			return pages.Glance{Name: p.Name, Away: "the server has no connection to it"}
 		}
 		g := s.pages.Glance(r)
-		if g.SignIn { // which is known without asking the database
-			ctx, cancel := context.WithTimeout(r.Context(), pages.GlanceTime)
-			defer cancel()
-			if s.client.Pool().Ping(ctx) != nil {
-				g.SignIn, g.Away = false, "it does not answer"
-			}
+		if g.SignIn && !d.answer(r.Context(), s) { // the first is known without asking the database
+			g.SignIn, g.Away = false, "it does not answer"
 		}
 		return g
 	})
+}
+
+// answer tells whether a database answers. It is asked once a second, however many people without a token look.
+func (d *Databases) answer(ctx context.Context, s *Server) bool {
+	answers, err := d.answers.Get(ctx, s, func(ctx context.Context) (bool, time.Time, error) {
+		ctx, cancel := context.WithTimeout(ctx, pages.GlanceTime)
+		defer cancel()
+		return s.client.Pool().Ping(ctx) == nil, time.Now().Add(time.Second), nil
+	})
+	return err == nil && answers
 }
 
 func inParallel[T any](places []*place, ask func(*place) T) []T {

@@ -18,6 +18,7 @@ import (
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/server/internal/cache"
 )
 
 // servedDatabases is a server of several databases.
@@ -264,7 +265,9 @@ func TestDatabaseThatHangsIsAwayForEverybody(t *testing.T) {
 	m.awaitAnswers(t)
 	m.call(t, "GET", "/", nil).wantPage(t, 200, "Sign in")
 	proxy.Silence()
-	m.call(t, "GET", "/", nil).wantPage(t, 200, "The database is away")
+	await.True(t, "it is away", func() bool {
+		return strings.Contains(m.call(t, "GET", "/", nil).want(t, 200).body, "The database is away")
+	})
 	proxy.Speak()
 }
 
@@ -331,6 +334,27 @@ func TestOverviewOfDatabasesIsLive(t *testing.T) {
 	reads("The database is away")
 	m.open(t, "billing", posthorntest.Database(t))
 	reads(`data-key="billing settings`) // the server of the tests has fsync off
+}
+
+// People without a token of any database do not follow the overview, and however often they look, a database is asked once a
+// second.
+func TestOverviewOfDatabasesForPeopleWithoutAToken(t *testing.T) {
+	t.Parallel()
+	m := serveMany(t, Options{Tokens: true, Logger: slog.New(slog.DiscardHandler)}, "orders", "billing")
+	now := time.Now()
+	m.databases.answers = cache.New[*Server, bool](cache.Config{Size: 2, Timeout: time.Minute, Now: func() time.Time { return now }})
+	asked := func() int64 { return m.each["orders"].ph.Pool().Stat().AcquireCount() }
+	m.call(t, "GET", "/", nil).wantPage(t, 200, "Sign in").wantNone(t, "data-live")
+	before := asked()
+	for range 10 {
+		m.call(t, "GET", "/", nil).wantPage(t, 200, "Sign in")
+		m.call(t, "GET", "/", nil, "Accept: text/event-stream").want(t, 401)
+		m.call(t, "GET", "/", nil, "Accept: text/event-stream", "Cookie: posthorn_token_orders=nobody").want(t, 401)
+	}
+	if n := asked() - before; n > 2 { // the unknown token is looked up
+		t.Errorf("a database was asked %d times", n)
+	}
+	m.call(t, "GET", "/", nil, "Cookie: posthorn_token_billing="+m.each["billing"].token(t, "read")).wantPage(t, 200, "data-live", "Sign in")
 }
 
 func TestNamesOfDatabases(t *testing.T) {

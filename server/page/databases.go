@@ -23,7 +23,8 @@ type Databases struct {
 
 // DatabasesConfig has the parts of the server that the page uses.
 type DatabasesConfig struct {
-	Names []string
+	Names  []string
+	Tokens bool // people need one, of any of the databases
 	// Look looks at each database, for the person that has sent a request.
 	Look    func(r *http.Request) []Glance
 	Drained <-chan struct{} // closed when the server is about to stop
@@ -152,6 +153,7 @@ const (
 // databasesPage is the overview of all databases as its template shows it.
 type databasesPage struct {
 	Names     []string
+	Live      bool // the person may follow the page
 	Databases []Glance
 	Troubles  []databaseTrouble
 	More      int // troubles that are not shown
@@ -166,8 +168,14 @@ func (d databasesPage) Unseen() bool {
 	return slices.ContainsFunc(d.Databases, func(g Glance) bool { return g.Away == "" && !g.Open() })
 }
 
+// away tells whether a database is, which the person may have seen.
+func (d databasesPage) away() bool {
+	return slices.ContainsFunc(d.Databases, func(g Glance) bool { return g.Away != "" })
+}
+
 func (d *Databases) page(r *http.Request) databasesPage {
 	page := databasesPage{Names: d.Names, Databases: d.Look(r)}
+	page.Live = !d.Tokens || slices.ContainsFunc(page.Databases, Glance.Open)
 	slices.SortStableFunc(page.Databases, func(a, b Glance) int { return cmp.Compare(a.rank(), b.rank()) })
 	for _, g := range page.Databases {
 		if g.Away != "" {
@@ -210,8 +218,14 @@ func (d *Databases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// follow sends the page whenever it has changed.
+// follow sends the page whenever it has changed, to people who have a token: the places are few.
 func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	page := d.page(r)
+	if !page.Live {
+		http.Error(w, "sign in to one of the databases to follow this page", http.StatusUnauthorized)
+		return
+	}
 	leave := d.audience.enter("")
 	if leave == nil {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
@@ -221,9 +235,8 @@ func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 	stream := openStream(w)
 	var last []byte
 	for {
-		began := time.Now()
+		took := time.Since(began)
 		var content bytes.Buffer
-		page := d.page(r)
 		if err := templates["databases.html"].ExecuteTemplate(&content, "main", page); err != nil {
 			d.Logger.Error("page was not rendered", "path", r.URL.Path, "error", err)
 			return
@@ -234,7 +247,13 @@ func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 			last = content.Bytes()
 			send = func() error { return stream.send("main", last) }
 		}
-		if send() != nil || !waitUntil(r.Context(), d.Drained, time.Now().Add(restAfter(time.Since(began), d.audience.size(), livePace))) {
+		if send() != nil || !waitUntil(r.Context(), d.Drained, time.Now().Add(restAfter(took, d.audience.size(), livePace))) {
+			return
+		}
+		began = time.Now()
+		page = d.page(r)
+		if !page.Live && !page.away() {
+			_ = stream.send("gone", []byte("reload")) // the page then says why
 			return
 		}
 	}

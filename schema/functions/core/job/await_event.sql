@@ -39,7 +39,7 @@ begin
     await_event.type, await_event.key);
   if (step.event_type, step.event_key) is distinct from (await_event.type, await_event.key) then
     raise exception 'step % of job % is %', step.name, held.job, case when step.event_type is not null
-        then format('a wait for %s of %s', step.event_type, step.event_key) when step.wakes_at is not null then 'a sleep' else 'no wait for an event' end
+        then format('a wait for %s', step.event_type) when step.wakes_at is not null then 'a sleep' else 'no wait for an event' end -- not the key, see below
       using errcode = 'PH002', hint = 'Each step, sleep and wait of a job needs a name of its own.';
   elsif step.result is not null then
     return posthorn.awaited_of(step.result);

@@ -29,6 +29,16 @@ func TestTokenIsFound(t *testing.T) {
 	equal(t, "unknown", value[int](s, findToken, hashOf("three")), 0)
 }
 
+// A token of a namespace that is not in its table is good in none.
+func TestTokenOfNoNamespaceIsNotFound(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_namespace('shop')")
+	s.exec(makeToken, hashOf("one"), "shop")
+	s.exec("alter table posthorn.api_tokens drop constraint api_tokens_namespace_id_fkey; delete from posthorn.namespaces where namespace = 'shop'")
+	equal(t, "found", value[int](s, findToken, hashOf("one")), 0)
+}
+
 func TestTokenExpires(t *testing.T) {
 	t.Parallel()
 	s := database(t)

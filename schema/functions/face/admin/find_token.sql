@@ -18,7 +18,8 @@ begin
   end if;
   return query
     select t.id, t.name, n.namespace, t.prefix, t.scopes, t.streams, t.expires_at
-    from (select) one left join posthorn.namespaces n on n.id = t.namespace_id;
+    from (select) one left join posthorn.namespaces n on n.id = t.namespace_id
+    where t.namespace_id is null or n.id is not null; -- a null namespace stands for all of them
 end $$;
 comment on function posthorn.find_token(bytea) is
   'admin: The good API token with a hash, and a note that it was used; no row if there is none.';

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/posthorn/posthorn"
 )
@@ -104,6 +106,11 @@ func (entry Entry) event(stream string) (posthorn.Event, error) {
 	}
 	if !json.Valid(e.Payload) || !json.Valid(e.Metadata) {
 		return posthorn.Event{}, errors.New("the data or the metadata of the entry is not JSON")
+	}
+	for _, text := range append([]string{e.Stream, e.Type, e.Key, string(e.Payload), string(e.Metadata)}, e.Tags...) {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return posthorn.Event{}, errors.New("the entry has text that is not UTF-8, or a zero character, which Postgres cannot hold")
+		}
 	}
 	return e, nil
 }

@@ -42,7 +42,10 @@ func TestReadRefusesForeignEntries(t *testing.T) {
 		"id": func(e *relay.Entry) { e.ID = "1-0" }, "negative id": func(e *relay.Entry) { e.ID = "-1" },
 		"type": func(e *relay.Entry) { e.Type = "" }, "time": func(e *relay.Entry) { e.Time = "noon" },
 		"data": func(e *relay.Entry) { e.Data = []byte("{") }, "no data": func(e *relay.Entry) { e.Data = nil },
-		"tags": func(e *relay.Entry) { e.Tags = "{}" }, "metadata": func(e *relay.Entry) { e.Metadata = "{" },
+		"text in the type": func(e *relay.Entry) { e.Type = "e\x00" }, "text in the key": func(e *relay.Entry) { e.Subject = "\xff" },
+		"text in the tags": func(e *relay.Entry) { e.Tags = `["\u0000"]` }, "text in the data": func(e *relay.Entry) { e.Data = []byte("\"\xff\"") },
+		"text in the metadata": func(e *relay.Entry) { e.Metadata = "{\"a\": \"\xc3\"}" },
+		"tags":                 func(e *relay.Entry) { e.Tags = "{}" }, "metadata": func(e *relay.Entry) { e.Metadata = "{" },
 	} {
 		bad := good
 		spoil(&bad)

@@ -262,6 +262,8 @@ var everyday = []calls{
 		"select posthorn.owed_looks($out, 'supervisor-h-1-0123abcd', r.term) from " + leadRelay,
 		`select posthorn.note_lost_events($out, 'supervisor-h-1-0123abcd', r.term, '{s1, s1}', array[$event, $event + 1], '{e, e}',
 			array['{}', '{}']::json[], array[now(), now()]) from ` + leadRelay,
+		`select count(*) from ` + leadRelay + `, posthorn.note_entries($out, 'supervisor-h-1-0123abcd', r.term, '{s1, s1}', array[$event, $event + 1], '{e, e}',
+			array['{}', '{}']::json[], array[now(), now()])`,
 		"select posthorn.note_look($out, 'supervisor-h-1-0123abcd', r.term, 7) from " + leadRelay,
 		"select count(*) from posthorn.owed_archive_look($archive)",
 		"select count(*) from posthorn.forgotten_segments($archive, '{1}', '{2}')",

@@ -14,12 +14,22 @@ func OwedLooks(ctx context.Context, db DB, lead Lead) (int64, error) {
 		lead.Group.ID, lead.Owner, lead.Epoch)
 }
 
-// NoteLostEvents keeps those of some events that the log has not, and returns their ids.
-func NoteLostEvents(ctx context.Context, db DB, lead Lead, events []Event) ([]int64, error) {
-	return Collect(ctx, db, "keep lost events", pgx.RowTo[int64], `
-		select unnest(posthorn.note_lost_events($9::bigint, $10::text, $11::bigint, $1::text[], $2::bigint[], $3::text[], $4::json[],
-			$5::timestamptz[], $6::text[], $7::text[], $8::json[]))`,
+// NotedEntries are the ids of entries of a broker that the log has not.
+type NotedEntries struct {
+	Missing []int64 // they are kept
+	Refused []int64 // they are left out: they could not have been published
+}
+
+// NoteEntries keeps those of the events in some entries of a broker that the log has not.
+func NoteEntries(ctx context.Context, db DB, lead Lead, events []Event) (NotedEntries, error) {
+	all, err := Collect(ctx, db, "keep lost events", pgx.RowToStructByPos[NotedEntries], `
+		select missing, refused from posthorn.note_entries($9::bigint, $10::text, $11::bigint, $1::text[], $2::bigint[], $3::text[], $4::json[],
+			$5::timestamptz[], $6::text[], $7::text[], $8::json[])`,
 		append(eventColumns(events), lead.Group.ID, lead.Owner, lead.Epoch)...)
+	if err != nil || len(all) == 0 {
+		return NotedEntries{}, err
+	}
+	return all[0], nil
 }
 
 // eventColumns returns events as arguments, a column for each field.
@@ -71,7 +81,7 @@ func ForgottenSegments(ctx context.Context, db DB, archive int, firstIDs, lastID
 		"select * from posthorn.forgotten_segments($1::int, $2::bigint[], $3::bigint[])", archive, firstIDs, lastIDs)
 }
 
-// NoteArchivedEvents is [NoteLostEvents] for events of an archive.
+// NoteArchivedEvents keeps those of some events of an archive that the log has not, and returns their ids.
 func NoteArchivedEvents(ctx context.Context, db DB, archive int, events []Event) ([]int64, error) {
 	return Collect(ctx, db, "keep lost events", pgx.RowTo[int64], `
 		select unnest(posthorn.note_archived_events($9::int, $1::text[], $2::bigint[], $3::text[], $4::json[],

@@ -65,16 +65,20 @@ func (l *leadership) compare(streams []string, since int64) error {
 		if !consume.MatchesAny(l.lead.Streams, stream) {
 			continue
 		}
-		read, missing, unread, err := l.compareStream(stream, since)
-		entries, lost = entries+read, lost+missing
+		found, unread, err := l.compareStream(stream, since)
+		entries, lost = entries+found.read, lost+found.lost
 		if err != nil {
 			return err
 		}
 		if l.going.Err() != nil { // the next leader looks
 			return context.Cause(l.going)
 		}
-		if unread != nil && text == "" {
+		switch {
+		case text != "":
+		case unread != nil:
 			text = fmt.Sprintf("stream %s: %v", stream, unread)
+		case found.refused > 0:
+			text = fmt.Sprintf("stream %s: %d entries could not have been published, and were left out", stream, found.refused)
 		}
 	}
 	if err := pg.NoteLook(l.ctx, l.Pool, l.lead, entries, worker.Clip(text)); err != nil {
@@ -93,19 +97,26 @@ func (l *leadership) compare(streams []string, since int64) error {
 	return nil
 }
 
+// comparison counts the entries of a stream.
+type comparison struct {
+	read    int64
+	lost    int64 // by the log
+	refused int64 // they are no events that could have been published
+}
+
 // compareStream reads a stream back until as many entries as a window may have are in the
 // log, one after the other: of a window, any events may be lost, and of earlier ones none.
 // Events since the failover do not count; a relay that knew nothing of it, or has forgotten
 // what it found, has written them behind the lost ones. unread is the broker's error.
-func (l *leadership) compareStream(stream string, since int64) (read, lost int64, unread, err error) {
+func (l *leadership) compareStream(stream string, since int64) (found comparison, unread, err error) {
 	before, known := "", 0
 	for known < max(l.BatchSize, usualWindow) {
 		entries, unread := l.readBack(stream, before)
 		if unread != nil || len(entries) == 0 {
-			return read, lost, unread, nil
+			return found, unread, nil
 		}
 		before = entries[len(entries)-1].Position
-		read += int64(len(entries))
+		found.read += int64(len(entries))
 		var events []pg.Event
 		for _, e := range entries {
 			if e.Event.ID != 0 {
@@ -115,15 +126,16 @@ func (l *leadership) compareStream(stream string, since int64) (read, lost int64
 				known++
 			}
 		}
-		missing, err := insist(l, func() ([]int64, error) { return pg.NoteLostEvents(l.ctx, l.Pool, l.lead, events) })
+		noted, err := insist(l, func() (pg.NotedEntries, error) { return pg.NoteEntries(l.ctx, l.Pool, l.lead, events) })
 		if err != nil {
-			return read, lost, nil, err
+			return found, nil, err
 		}
-		if lost += int64(len(missing)); len(missing) > 0 {
+		found.lost, found.refused = found.lost+int64(len(noted.Missing)), found.refused+int64(len(noted.Refused))
+		if len(noted.Missing) > 0 {
 			known = 0
 		}
 	}
-	return read, lost, nil, nil
+	return found, nil, nil
 }
 
 func (l *leadership) readBack(stream, before string) ([]Entry, error) {

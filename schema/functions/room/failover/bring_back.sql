@@ -18,6 +18,7 @@ begin
   for e in
     select x.* from posthorn.lost_events x
     where x.next_id = move and x.namespace_id = ns and x.back_as is null and x.stream <> all (coalesce(bring_back.hidden_streams, '{}'))
+      and not posthorn.is_refused_event(x.stream, x.type, x.key, x.payload, x.tags, x.metadata)
     order by x.id for update
   loop
     came := posthorn.publish_lost_event(bring_back.namespace, ns, log, e);
@@ -28,6 +29,23 @@ begin
 end $$;
 comment on function posthorn.bring_back(text, bigint, text[]) is
   'admin: Publishes the events that a failover has lost again, those that are not back yet, under new ids, in their order, with their origin in metadata. Returns how many. Relays leave them out, as imported ones.';
+
+-- Events of Posthorn itself come back as imported ones do: a broker may have entries that other programs have written.
+-- Readers trust that no program has published an event of Posthorn, and it would tell them of something again.
+create or replace function posthorn.type_brought_back(type text)
+returns text language sql immutable
+return case when type ^@ 'posthorn.' then 'imported.' || type else type end;
+
+-- Whether an event that a broker has could not be published.
+create or replace function posthorn.is_refused_event(stream text, type text, key text, payload json, tags text[], metadata json)
+returns boolean language plpgsql stable as $$
+begin
+  perform posthorn.check_name(stream, 'stream', '');
+  perform posthorn.check_message(posthorn.type_brought_back(type), key, payload, tags, metadata);
+  return false;
+exception when sqlstate 'PH004' then
+  return true;
+end $$;
 
 create or replace function posthorn.publish_lost_event(namespace text, ns int, log uuid, e posthorn.lost_events)
 returns bigint language plpgsql as $$
@@ -40,7 +58,7 @@ begin
     perform posthorn.refuse_plaintext(e.stream);
   end if;
   insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
-  values (ns, stream, e.type, e.key, e.tags, e.payload, posthorn.with_origin(head, e.id, e.published_at, e.metadata))
+  values (ns, stream, posthorn.type_brought_back(e.type), e.key, e.tags, e.payload, posthorn.with_origin(head, e.id, e.published_at, e.metadata))
   returning id into came;
   return came;
 end $$;

@@ -7,7 +7,7 @@
 --
 -- Flow
 --   the numbers move ──► the lead of each relay ends ──► the next leader asks owed_looks
---        └─► it reads back the ends of the streams of its broker ──► note_lost_events ──► lost_events
+--        └─► it reads back the ends of the streams of its broker ──► note_entries ──► lost_events
 --              └─► note_look ──► lost_looks
 --   move_noted, note_look ──► publish_failover_event, for those who have asked for events of failovers
 --   each archiver asks owed_archive_look ──► forgotten_segments ──► note_archived_events, note_archive_look

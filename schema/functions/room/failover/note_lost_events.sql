@@ -37,6 +37,26 @@ end $$;
 comment on function posthorn.note_lost_events(bigint, text, bigint, text[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
   'consumer: Of events that the broker of a relay has, keeps those that the log has not, and returns their ids, without those that it has found after an earlier failover.';
 
+create or replace function posthorn.note_entries(
+  group_id bigint, owner text, epoch bigint, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
+  keys text[] default null, tags text[] default null, metadata json[] default null
+) returns table (missing bigint[], refused bigint[]) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+begin
+  perform posthorn.hold('relay', note_entries.group_id, note_entries.owner, note_entries.epoch);
+  return query
+    select k.missing, k.refused
+    from posthorn.groups g
+    cross join lateral posthorn.keep_entries(g.namespace_id, g.id, concat_ws(' ', 'relay', g.name), note_entries.streams,
+      note_entries.ids, note_entries.types, note_entries.payloads, note_entries.published, note_entries.keys, note_entries.tags,
+      note_entries.metadata) k
+    where g.id = note_entries.group_id;
+end $$;
+comment on function posthorn.note_entries(bigint, text, bigint, text[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
+  'consumer: note_lost_events, which also returns the ids of entries that the log has not and that could not have been published. These are not kept.';
+
 create or replace function posthorn.keep_lost_events(
   group_id bigint, finder text, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
   keys text[], tags text[], metadata json[]
@@ -47,34 +67,48 @@ create or replace function posthorn.keep_lost_events(
   from posthorn.groups g where g.id = keep_lost_events.group_id
 $$;
 
--- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
--- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.
--- Those that the relay or archive with a group has found after an earlier move count as known: otherwise it would read back
--- to them each time.
 create or replace function posthorn.keep_events(
   namespace_id int, finder_group int, found_by text, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
   keys text[], tags text[], metadata json[]
-) returns bigint[] language plpgsql as $$
+) returns bigint[] language sql as $$
+  select k.missing
+  from posthorn.keep_entries(keep_events.namespace_id, keep_events.finder_group, keep_events.found_by, keep_events.streams,
+    keep_events.ids, keep_events.types, keep_events.payloads, keep_events.published, keep_events.keys, keep_events.tags, keep_events.metadata) k
+$$;
+
+-- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
+-- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.
+-- Those that the relay or archive with a group has found after an earlier move count as known: otherwise it would read back
+-- to them each time. Others write to brokers, too: an entry that could not have been published is left out.
+create or replace function posthorn.keep_entries(
+  namespace_id int, finder_group int, found_by text, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
+  keys text[], tags text[], metadata json[], out missing bigint[], out refused bigint[]
+) language plpgsql as $$
 declare
   since timestamptz := (select min(b.since) from posthorn.partition_bounds b);
-  missing bigint[];
 begin
   missing := array(
-    select distinct i.id from unnest(keep_events.ids, keep_events.published) i (id, at)
+    select distinct i.id from unnest(keep_entries.ids, keep_entries.published) i (id, at)
     where i.at >= since and exists (select from posthorn.moves m where m.next_id > i.id)
-      and i.id not in (select e.id from posthorn.events_of(keep_events.namespace_id, keep_events.ids) e)
+      and i.id not in (select e.id from posthorn.events_of(keep_entries.namespace_id, keep_entries.ids) e)
       and not exists (
-        select from posthorn.lost_events x join posthorn.lost_looks l on l.next_id = x.next_id and l.group_id = keep_events.finder_group
+        select from posthorn.lost_events x join posthorn.lost_looks l on l.next_id = x.next_id and l.group_id = keep_entries.finder_group
         where x.id = i.id));
+  refused := array(
+    select e.id
+    from unnest(keep_entries.streams, keep_entries.ids, keep_entries.types, keep_entries.payloads, keep_entries.keys,
+      keep_entries.tags, keep_entries.metadata) e (stream, id, type, payload, key, tags, metadata)
+    where e.id = any (missing)
+      and posthorn.is_refused_event(e.stream, e.type, e.key, e.payload, e.tags::text[], e.metadata));
+  missing := array(select m.id from unnest(missing) m (id) where m.id <> all (refused));
   insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, key, tags, payload, metadata, published_at, found_by)
-  select e.id, keep_events.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
-    case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, keep_events.found_by
-  from unnest(keep_events.streams, keep_events.ids, keep_events.types, keep_events.payloads,
-      keep_events.published, keep_events.keys, keep_events.tags, keep_events.metadata)
+  select e.id, keep_entries.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
+    case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, keep_entries.found_by
+  from unnest(keep_entries.streams, keep_entries.ids, keep_entries.types, keep_entries.payloads,
+      keep_entries.published, keep_entries.keys, keep_entries.tags, keep_entries.metadata)
     e (stream, id, type, payload, at, key, tags, metadata)
   where e.id = any (missing)
   on conflict do nothing;
-  return missing;
 end $$;
 
 create or replace function posthorn.note_look(group_id bigint, owner text, epoch bigint, entries bigint, error text default null)

@@ -65,8 +65,8 @@ func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscriptio
 // checkSubscribe refuses a subscription of a group that the caller may not use. A change
 // can remove the subscription too, by an expiry.
 func (a *Admin) checkSubscribe(ctx context.Context, group, name string, s Subscription) error {
-	if s.Condition != "" && !a.mayWriteConditions() {
-		return pg.Refused("conditions in SQL need the scope admin", "Use a filter.")
+	if err := a.checkCondition(s); err != nil {
+		return err
 	}
 	if err := a.see(ctx, a.db, aSubscription(group, name).made()); err != nil {
 		return err
@@ -80,6 +80,14 @@ func (a *Admin) checkSubscribe(ctx context.Context, group, name string, s Subscr
 		}
 	}
 	return a.checkRead(ctx, s)
+}
+
+// checkCondition refuses a condition of a caller who may write none.
+func (a *Admin) checkCondition(s Subscription) error {
+	if s.Condition != "" && !a.mayWriteConditions() {
+		return pg.Refused("conditions in SQL need the scope admin", "Use a filter.")
+	}
+	return nil
 }
 
 // Unsubscribe removes a subscription of a group and its retries, and returns the number

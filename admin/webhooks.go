@@ -68,10 +68,14 @@ var webhooks = kind[Webhook]{"webhook", `
 			where k.namespace = w.namespace and k.name = w.name and k.kind = 'header') as headers,
 		(select coalesce(jsonb_agg(jsonb_strip_nulls(to_jsonb(k)) order by k.created_at desc), '[]') from posthorn.webhook_keys k
 			where k.namespace = w.namespace and k.name = w.name and k.kind <> 'header') as secrets,
-		w.state, w.disabled_at, w.disabled_reason, w.failing_since, w.last_error, w.owed, w.oldest_owed, w.dead_letters, w.owner, w.created_at, w.owed_or_more, w.dead_letters_or_more
+		w.state, w.disabled_at, ` + seenReason + ` as disabled_reason, w.failing_since, w.last_error, w.owed, w.oldest_owed, w.dead_letters, w.owner, w.created_at, w.owed_or_more, w.dead_letters_or_more
 	from posthorn.webhook_status w
 	where w.namespace = $1::text and w.name = coalesce($2::text, w.name) and ` + seen("webhook", "w.name", "$3") + `
 	order by w.name`, "Create it first, or look for it in another namespace."}
+
+// seenReason is why a webhook is disabled, unless that is an error of its condition about an event of a hidden stream.
+const seenReason = `case when w.disabled_reason is not null and exists (select from posthorn.hidden_things($1::text, $3::text[]) h
+		where h.kind = 'webhook' and h.name = w.name) then '` + withheld + `' else w.disabled_reason end`
 
 // Webhooks returns the webhooks of the namespace, by name.
 func (a *Admin) Webhooks(ctx context.Context) ([]Webhook, error) {
@@ -169,11 +173,31 @@ func (a *Admin) CreateWebhook(ctx context.Context, name string, settings Webhook
 	if err != nil {
 		return "", pg.Translate("create webhook", err)
 	}
-	if err := a.checkFilter(ctx, settings.Filter); err != nil {
+	if err := a.checkWebhookFilter(ctx, settings.Filter); err != nil {
 		return "", err
 	}
 	return changed[string](ctx, a, aWebhook(name).made(), entry{"create-webhook", name, settings.shown()},
 		"select posthorn.create_webhook($1::text, $2::text, $3::jsonb)", a.namespace, name, document)
+}
+
+// checkWebhookFilter refuses a filter that names a hidden stream, and a condition where
+// [Admin.Subscribe] does. A filter that names no stream is right: a webhook gets no events
+// of restricted streams that its filter does not name.
+func (a *Admin) checkWebhookFilter(ctx context.Context, s *Subscription) error {
+	if s == nil {
+		return nil
+	}
+	if err := a.checkCondition(*s); err != nil {
+		return err
+	}
+	if err := a.checkFilter(ctx, s); err != nil {
+		return err
+	}
+	if s.Condition != "" && len(a.hidden) > 0 {
+		return pg.Refused("a condition in SQL reads events of restricted streams that the token does not name, and its error would show them",
+			"Use a filter, or a token that names those streams.")
+	}
+	return nil
 }
 
 // shown returns the settings that the audit log shows.
@@ -189,7 +213,7 @@ func (a *Admin) ChangeWebhook(ctx context.Context, name string, settings Webhook
 	if err != nil {
 		return pg.Translate("change webhook", err)
 	}
-	if err := a.checkFilter(ctx, settings.Filter); err != nil {
+	if err := a.checkWebhookFilter(ctx, settings.Filter); err != nil {
 		return err
 	}
 	return a.change(ctx, aWebhook(name), entry{"change-webhook", name, settings.shown()},

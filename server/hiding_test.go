@@ -415,6 +415,27 @@ func TestWhatATokenMakesItCanRemove(t *testing.T) {
 	s.call(t, "PUT", "/v1/groups/mine", `{}`, s.named).want(t, 200)
 }
 
+// A condition of a webhook is evaluated on events of restricted streams, although the webhook does not get them. A token that
+// does not name the stream writes none, and does not see the error of another's, which may show values of an event.
+func TestConditionsOfWebhooksShowNothing(t *testing.T) {
+	t.Parallel()
+	s := hush7(t)
+	condition := `{"name":"spy","url":"https://a.example","conditions_sql":"(e.payload->>'salary')::int > 0"}`
+	s.call(t, "POST", "/v1/webhooks", condition, s.others).wantProblem(t, 403, "restricted streams")
+	s.call(t, "PATCH", "/v1/webhooks/crm", `{"conditions_sql":"true"}`, s.others).wantProblem(t, 403, "restricted streams")
+	s.call(t, "PATCH", "/v1/webhooks/crm", `{"filter":{"type":"order.*"}}`, s.others).want(t, 200)
+	s.call(t, "POST", "/v1/webhooks", condition, s.named).want(t, 201)
+	s.exec(t, "update posthorn.subscriptions set stopped_at = posthorn.now(), error = 'invalid input syntax: xq7salary' where name = 'spy'")
+	for _, path := range []string{"/v1/webhooks", "/v1/webhooks/spy"} {
+		if body := s.call(t, "GET", path, nil, s.named).want(t, 200).body; !strings.Contains(body, "xq7salary") {
+			t.Errorf("%s shows no error: %s", path, body)
+		}
+		if body := s.call(t, "GET", path, nil, s.others).want(t, 200).body; strings.Contains(body, "xq7salary") || !strings.Contains(body, "withheld") {
+			t.Errorf("%s shows the error: %s", path, body)
+		}
+	}
+}
+
 // A caller that does not name the stream does not delete an import that reads it beside others: the next import
 // of that name would publish its events again, and a replacement may hold them.
 func TestThingsThatReadRestrictedStreamsStay(t *testing.T) {

@@ -24,11 +24,11 @@ begin
     with s as materialized (
       select g.id as group_id, g.name as group_name, x.name, l.group_id is not null as is_webhook,
         posthorn.named_streams(x.conditions_sql, x.params, hidden) <> '{}' as wholly,
-        -- Events of these streams go to a webhook only if its filter has the name.
-        l.group_id is null and (x.conditions_sql is not null or exists (
+        -- Events of these streams go to a webhook only if its filter has the name. A condition reads them, and its error may show them.
+        x.conditions_sql is not null or l.group_id is null and exists (
           select from jsonb_path_query(coalesce(x.params->'stream', '">"'), 'lax $[*]') wanted
           cross join unnest(hidden) h
-          where posthorn.matches(wanted #>> '{}', h))) as may_read
+          where posthorn.matches(wanted #>> '{}', h)) as may_read
       from posthorn.subscriptions x
       join posthorn.groups g on g.id = x.group_no
       left join posthorn.webhook_groups l on l.group_id = g.id

@@ -96,12 +96,13 @@ func TestPageFindsTitles(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	b := s.visit(t)
-	s.exec(t, "select posthorn.enqueue('default', 'o-15'), posthorn.enqueue('default', 'ship order o-151'), posthorn.enqueue('default', 'mail')")
+	s.exec(t, "select posthorn.enqueue('default', 'o-15', '{\"order\": \"o-15\"}'), posthorn.enqueue('default', 'ship order o-151'), posthorn.enqueue('default', 'mail')")
 	several := b.get("/ui/default/find?q=o-15").wantPage(t, 200, `href="/ui/default/jobs?title=o-15"`, "all with it in their title")
 	whole, part := strings.Index(several.body, `href="/ui/default/job?id=1"`), strings.Index(several.body, `href="/ui/default/job?id=2"`)
 	if whole < 0 || part < whole {
 		t.Errorf("job 1 is at %d, job 2 at %d:\n%s", whole, part, several.body)
 	}
+	equal(t, "hits of the job that has it in its payload too", strings.Count(several.body, `href="/ui/default/job?id=1"`), 1)
 	b.get("/ui/default/find?q=ORDER+O-151").wantPage(t, 200, `href="/ui/default/job?id=2"`).wantNone(t, "all with it in their title", `job?id=1"`)
 	b.get("/ui/default/find?q=o-16").wantPage(t, 200, "none of the newest jobs has it in its title or payload")
 }

@@ -122,7 +122,11 @@ func findAnything(ctx context.Context, r *Request) (*View, error) {
 			if err != nil {
 				return nil, err
 			}
-			hits = append(hits, found...)
+			for _, h := range found { // a job may have the number, the title and the payload
+				if !slices.ContainsFunc(hits, func(x hit) bool { return x.Link == h.Link && h.Kind != "node" }) {
+					hits = append(hits, h)
+				}
+			}
 		}
 	}
 	return &View{Title: "Find", Data: struct {

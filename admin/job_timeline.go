@@ -48,6 +48,7 @@ type JobPart struct {
 	spent     string // the name of this time in the sentence
 	beginning string // of an attempt that is over: the words before its time
 	ending    string // of such an attempt: how it has ended
+	lost      bool   // the worker of such an attempt fell silent, which counts as no failure
 }
 
 // Beginning is the words of a part without its ending: people write its time between both.
@@ -195,7 +196,7 @@ func (l *life) ended(e JobEntry) {
 		if asleep {
 			words = fellAsleep(s)
 		}
-		l.attempt(JobPart{Failed: failed, To: e.CreatedAt, ending: words})
+		l.attempt(JobPart{Failed: failed, To: e.CreatedAt, ending: words, lost: e.Action == "EXPIRED"})
 	} else {
 		l.taken(e.CreatedAt)
 		l.moment(e.CreatedAt, failed, name, words)
@@ -294,7 +295,11 @@ func (l *life) attempt(p JobPart) {
 	}
 	p.Words = p.Name + p.Words
 	if p.Failed { // in words, too: not everybody sees its colour
-		p.Name = fmt.Sprintf("attempt %d failed on %s", e.Attempt, e.Worker)
+		how := "failed"
+		if p.lost {
+			how = "lost"
+		}
+		p.Name = fmt.Sprintf("attempt %d %s on %s", e.Attempt, how, e.Worker)
 	}
 	p.From = e.CreatedAt
 	l.parts = append(l.parts, p)
@@ -338,7 +343,11 @@ func (l *life) goOn(now time.Time) {
 		l.parts = append(l.parts, l.pause)
 	default:
 		words, spent := "in the queue", "in the queue"
-		if l.job.State != "ready" {
+		switch l.job.State {
+		case "ready":
+		case "held back by a limit", "paused": // nobody knows since when: it may have waited for a worker before
+			words, spent = words+": "+l.job.State, "in the queue, now "+l.job.State
+		default:
 			words, spent = words+": "+l.job.State, l.job.State
 		}
 		from := l.paused(now) // which adds a part of its own

@@ -190,6 +190,17 @@ func TestTimelineAddsUp(t *testing.T) {
 		t.Errorf("the wait took %v s, %v of the whole", last.Seconds, last.Share)
 	}
 
+	// Since when a limit holds back a job is not known; an attempt of a worker that fell silent is none of the failures.
+	job = JobStatus{State: "held back by a limit", CreatedAt: noon, RunAt: noon}
+	log = []JobEntry{{Action: "PICKED", Attempt: 1, Worker: "w", CreatedAt: second(10)}, {Action: "EXPIRED", Attempt: 1, Worker: "w", CreatedAt: second(40)}}
+	timeline = timelineOf(job, nil, log, false, second(100))
+	if want := "has taken 1m40s so far: 1m in the queue, now held back by a limit, 30s running, 10s in the queue"; timeline.Spent != want {
+		t.Errorf("it %s, and should say that it %s", timeline.Spent, want)
+	}
+	if name := timeline.Parts[2].Name; name != "attempt 1 lost on w" {
+		t.Errorf("the attempt is called %q", name)
+	}
+
 	job = JobStatus{State: "completed", CreatedAt: noon, RunAt: noon, FinishedAt: noon.Add(350 * time.Millisecond)}
 	log = []JobEntry{
 		{Action: "PICKED", Attempt: 1, Worker: "w", CreatedAt: noon.Add(10 * time.Millisecond)},

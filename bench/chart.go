@@ -155,10 +155,10 @@ func (g chartGroup) write(s *svg) {
 	}
 	for _, b := range g.bars {
 		class := "peer"
-		if strings.HasPrefix(systemNames[b.system], "Posthorn") {
+		if isOurs(b.system) {
 			class = "ours"
 		}
-		s.text(10, s.y+14, "", systemNames[b.system])
+		s.text(10, s.y+14, "", labelOf(b.system))
 		fmt.Fprintf(s, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" class=\"%s\"/>\n",
 			barsFrom, s.y+2, max(at(b.median)-barsFrom, 1), barHeight-4, class)
 		fmt.Fprintf(s, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" class=\"spread\"/>\n",
@@ -187,7 +187,7 @@ func sustainedPicture(samples map[string][]sample) string {
 	for i, system := range systems {
 		x := 10 + i*180
 		fmt.Fprintf(s, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" class=\"line %s\"/>\n", x, s.y+12, x+24, s.y+12, system)
-		s.text(x+30, s.y+16, "", systemNames[system])
+		s.text(x+30, s.y+16, "", labelOf(system))
 	}
 	s.y += 24
 	for _, p := range []struct {

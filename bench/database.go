@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -25,50 +27,31 @@ type database struct {
 }
 
 // newDatabase makes a database with Posthorn's schema and a bare table.
-func (s *server) newDatabase(ctx context.Context) (*database, error) {
+func (s *server) newDatabase(ctx context.Context) *database {
 	if s.template == "" {
-		if err := s.makeTemplate(ctx); err != nil {
-			return nil, err
-		}
+		s.makeTemplate(ctx)
 	}
-	d, err := s.create(ctx, s.template)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.runUpkeep(ctx); err != nil {
-		d.drop()
-		return nil, err
-	}
-	return d, nil
+	d := s.create(ctx, s.template)
+	d.runUpkeep(ctx)
+	return d
 }
 
 // makeTemplate migrates the database that the others are copied from.
-func (s *server) makeTemplate(ctx context.Context) error {
-	d, err := s.create(ctx, "template0")
-	if err != nil {
-		return err
-	}
-	s.template = d.name // so that close drops it
-	_, err = schema.Migrate(ctx, d.Conn, schema.Options{})
-	if err == nil {
-		_, err = d.Exec(ctx, bareSQL)
-	}
+func (s *server) makeTemplate(ctx context.Context) {
+	d := s.create(ctx, "template0")
+	must(schema.Migrate(ctx, d.Conn, schema.Options{}))
+	d.exec(ctx, bareSQL)
 	d.Close(ctx) // a database with connections cannot be copied
-	return err
+	s.template = d.name
 }
 
 // create makes a database and connects to it.
-func (s *server) create(ctx context.Context, template string) (*database, error) {
+func (s *server) create(ctx context.Context, template string) *database {
 	d := &database{server: s, name: fmt.Sprintf("posthorn_bench_%s_%d", s.token, s.count.Add(1))}
-	_, err := s.admin.Exec(ctx, "create database "+d.name+" template "+template)
-	if err == nil {
-		d.Conn, err = d.connect(ctx, nil)
-	}
-	if err != nil {
-		d.drop()
-		return nil, err
-	}
-	return d, nil
+	s.databases = append(s.databases, d)
+	must(s.admin.Exec(ctx, "create database "+d.name+" template "+template))
+	d.Conn = d.connect(ctx, nil)
+	return d
 }
 
 // bareSQL makes the limits: a table with the columns and defaults of the log and one
@@ -101,26 +84,20 @@ func (d *database) url() string {
 }
 
 // connect opens a connection with its own run-time parameters.
-func (d *database) connect(ctx context.Context, parameters map[string]string) (*pgx.Conn, error) {
-	config, err := pgx.ParseConfig(d.url())
-	if err != nil {
-		return nil, err
-	}
+func (d *database) connect(ctx context.Context, parameters map[string]string) *pgx.Conn {
+	config := must(pgx.ParseConfig(d.url()))
 	config.RuntimeParams["application_name"] = "posthorn bench"
 	for name, value := range parameters {
 		config.RuntimeParams[name] = value
 	}
-	return pgx.ConnectConfig(ctx, config)
+	return must(pgx.ConnectConfig(ctx, config))
 }
 
 // runUpkeep calls posthorn.tend once a second, as nodes do. Upkeep is part of the
 // cost of Posthorn, and readers need its ticks to know which partitions they can
 // skip.
-func (d *database) runUpkeep(ctx context.Context) error {
-	conn, err := d.connect(ctx, nil)
-	if err != nil {
-		return err
-	}
+func (d *database) runUpkeep(ctx context.Context) {
+	conn := d.connect(ctx, nil)
 	ctx, d.stop = context.WithCancel(ctx)
 	d.upkeep = make(chan struct{})
 	go func() {
@@ -137,7 +114,6 @@ func (d *database) runUpkeep(ctx context.Context) error {
 			}
 		}
 	}()
-	return nil
 }
 
 func (d *database) stopUpkeep() {
@@ -147,19 +123,39 @@ func (d *database) stopUpkeep() {
 	}
 }
 
+// client opens a client of the database.
+func (d *database) client(ctx context.Context, config posthorn.Config) *posthorn.Client {
+	config.DatabaseURL, config.Logger = d.url(), quiet
+	return must(posthorn.Open(ctx, config))
+}
+
 // openPool opens connections that are closed at the end of the row.
-func (d *database) openPool(ctx context.Context) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(d.url())
-	if err != nil {
-		return nil, err
-	}
-	config.MaxConns = 20
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
+func (d *database) openPool(ctx context.Context) *pgxpool.Pool {
+	pool := openPool(ctx, d.url(), 0, 20)
 	d.atEnd(pool.Close)
-	return pool, nil
+	return pool
+}
+
+// openPool opens connections to a database.
+func openPool(ctx context.Context, url string, least, most int32) *pgxpool.Pool {
+	config := must(pgxpool.ParseConfig(url))
+	config.MinConns, config.MaxConns = least, most
+	return must(pgxpool.NewWithConfig(ctx, config))
+}
+
+// exec runs statements.
+func (d *database) exec(ctx context.Context, sql string, arguments ...any) {
+	must(d.Exec(ctx, sql, arguments...))
+}
+
+// value returns the only value of a query.
+func value[T any](ctx context.Context, d *database, sql string, arguments ...any) (one T) {
+	check(d.QueryRow(ctx, sql, arguments...).Scan(&one))
+	return one
+}
+
+func (d *database) count(ctx context.Context, table string) int {
+	return value[int](ctx, d, "select count(*) from "+table)
 }
 
 // atEnd registers a function to call before the database is dropped.
@@ -177,4 +173,5 @@ func (d *database) drop() {
 		d.Close(ctx)
 	}
 	d.server.admin.Exec(ctx, "drop database if exists "+d.name+" with (force)")
+	d.server.databases = slices.DeleteFunc(d.server.databases, func(other *database) bool { return other == d })
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 var heldRows = []row{heldRow(20), heldRow(1000)}
@@ -16,17 +14,10 @@ func heldRow(size int) row {
 		work: fmt.Sprintf("with a transaction held open, windows of %s", figure(float64(size))), unit: "/s",
 		floor: atLeast(0.8), target: atLeast(0.95),
 		ours: "take + lease_events, 2 workers", peer: "the same in a database where none is",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-			p, err := b.holding(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
+		prepare: func(ctx context.Context, b *bench) (ours, peer side) {
+			p := b.holding(ctx)
 			n := min(b.events, size*heldWindows)
-			if ours, err = p.with.backlog(ctx, n, size); err != nil {
-				return nil, nil, err
-			}
-			peer, err = p.without.backlog(ctx, n, size)
-			return ours, peer, err
+			return p.with.backlog(ctx, n, size), p.without.backlog(ctx, n, size)
 		},
 	}
 }
@@ -52,113 +43,58 @@ type heldDatabase struct {
 }
 
 // holding makes the pair once for all rows.
-func (b *bench) holding(ctx context.Context) (*heldPair, error) {
+func (b *bench) holding(ctx context.Context) *heldPair {
 	if b.held != nil {
-		return b.held, nil
+		return b.held
 	}
-	p := &heldPair{}
-	b.held = p
-	var err error
-	if p.with, err = b.openHeld(ctx); err != nil {
-		return nil, err
-	}
-	if p.without, err = b.openHeld(ctx); err != nil {
-		return nil, err
-	}
-	if err := p.with.hold(ctx); err != nil {
-		return nil, err
-	}
-	b.say("  traffic for %s", b.options.held)
+	p := &heldPair{b.openHeld(ctx), b.openHeld(ctx)}
+	p.with.hold(ctx, "select from posthorn.groups")
+	length := b.options.held
+	b.say("  traffic for %s", length)
 	done := make(chan error, 2)
 	for _, d := range []*heldDatabase{p.with, p.without} {
-		go func() { done <- d.traffic(ctx, b.options.held) }()
+		go func() { done <- caught(func() { d.traffic(ctx, length) }) }()
 	}
-	return p, errors.Join(<-done, <-done)
+	check(errors.Join(<-done, <-done))
+	b.held = p
+	return p
 }
 
-func (b *bench) openHeld(ctx context.Context) (*heldDatabase, error) {
-	d, err := b.server.newDatabase(ctx)
-	if err != nil {
-		return nil, err
-	}
-	groups, err := d.newGroups(ctx, 1, "")
-	if err != nil {
-		d.drop()
-		return nil, err
-	}
-	return &heldDatabase{d, groups[0]}, nil
+func (b *bench) openHeld(ctx context.Context) *heldDatabase {
+	d := b.server.newDatabase(ctx)
+	return &heldDatabase{d, d.newGroups(ctx, 1, "")[0]}
 }
 
-func (p *heldPair) drop() {
-	for _, d := range []*heldDatabase{p.with, p.without} {
-		if d != nil {
-			d.database.drop()
-		}
-	}
-}
-
-// hold opens a transaction with a snapshot, on a connection that stays open until the
-// database is dropped.
-func (d *heldDatabase) hold(ctx context.Context) error {
-	conn, err := d.connect(ctx, nil)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, "begin isolation level repeatable read; select from posthorn.groups")
-	return err
+// hold opens a transaction with a snapshot by a query, on a connection that stays open
+// until the database is dropped.
+func (d *database) hold(ctx context.Context, query string) {
+	holder := d.connect(ctx, nil)
+	d.atEnd(func() { holder.Close(context.Background()) })
+	must(holder.Exec(ctx, "begin isolation level repeatable read; "+query))
 }
 
 // traffic publishes a small batch and takes one, each tick.
-func (d *heldDatabase) traffic(ctx context.Context, length time.Duration) error {
-	publisher, err := d.crew(ctx, 1, nil)
-	if err != nil {
-		return err
-	}
+func (d *heldDatabase) traffic(ctx context.Context, length time.Duration) {
+	publisher := d.crew(ctx, 1, nil, statements{"insert": publishSQL})
 	defer publisher.close()
-	if err := publisher.prepare(ctx, "insert", publishSQL); err != nil {
-		return err
-	}
-	consumer, err := d.claimers(ctx, 1)
-	if err != nil {
-		return err
-	}
+	consumer := d.claimers(ctx, 1)
 	defer consumer.close()
 	tick := time.NewTicker(trafficEvery)
 	defer tick.Stop()
 	var last lease
 	for end := time.Now().Add(length); time.Now().Before(end); <-tick.C {
-		if _, err := publish(ctx, publisher[0], trafficBatch, trafficBatch); err != nil {
-			return err
-		}
-		if last, err = take(ctx, consumer[0], d.group, trafficBatch, last); err != nil {
-			return err
-		}
+		publish(ctx, publisher[0], trafficBatch, trafficBatch)
+		last = take(ctx, consumer[0], d.group, trafficBatch, last)
 	}
-	return d.finish(ctx, consumer[0], last)
-}
-
-// finish takes the events that the traffic has left.
-func (d *heldDatabase) finish(ctx context.Context, conn *pgx.Conn, last lease) error {
-	for last.held() {
-		var err error
-		if last, err = take(ctx, conn, d.group, trafficBatch, last); err != nil {
-			return err
-		}
-	}
-	return nil
+	readAll(ctx, consumer[0], d.group, trafficBatch, last)
 }
 
 // backlog publishes n events, which is not measured, and takes them with the group
 // that had the traffic.
-func (d *heldDatabase) backlog(ctx context.Context, n, size int) (side, error) {
-	crew, err := d.claimers(ctx, 2)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (float64, error) {
-		if err := d.fill(ctx, n); err != nil {
-			return 0, err
-		}
+func (d *heldDatabase) backlog(ctx context.Context, n, size int) side {
+	crew := d.claimers(ctx, 2)
+	return func(ctx context.Context) float64 {
+		d.fill(ctx, n)
 		return d.drainAll(ctx, crew, []group{d.group}, n, size, take)
-	}, nil
+	}
 }

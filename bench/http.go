@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,7 +29,7 @@ func httpRows() (all []row) {
 	for _, work := range []httpWork{createOverHTTP, workOverHTTP} {
 		s := &sitting{
 			name: "HTTP " + work.name,
-			open: func(ctx context.Context, b *bench, system string) (measure, error) {
+			open: func(ctx context.Context, b *bench, system string) measure {
 				handler := ourHandler
 				if system == bareHTTP {
 					handler = bareHandler
@@ -54,123 +52,73 @@ const bareHTTP = "bare handler"
 // httpWork is work on jobs over HTTP, a job at a time.
 type httpWork struct {
 	name   string
-	before func(ctx context.Context, d *database, n int) error // prepares n jobs
-	do     func(ctx context.Context, c *httpClient, i int) error
+	before func(ctx context.Context, d *database, n int) // prepares n jobs
+	do     func(ctx context.Context, c *httpClient, i int)
 }
 
 var createOverHTTP = httpWork{
 	name:   "create a job",
-	before: func(context.Context, *database, int) error { return nil },
-	do: func(ctx context.Context, c *httpClient, i int) error {
+	before: func(context.Context, *database, int) {},
+	do: func(ctx context.Context, c *httpClient, i int) {
 		body := `{"title":"job ` + strconv.Itoa(i) + `","tags":"new,fresh","payload":` + payload + `}`
-		return c.request(ctx, "POST", "/events", body, http.StatusCreated, nil)
+		c.request(ctx, "POST", "/events", body, http.StatusCreated, nil)
 	},
 }
 
 // workOverHTTP is the life of a job after its creation, as a worker that speaks HTTP
 // has it.
 var workOverHTTP = httpWork{
-	name: "claim a job and complete it",
-	before: func(ctx context.Context, d *database, n int) error {
-		return d.enqueue(ctx, (n+999)/1000*1000)
-	},
-	do: func(ctx context.Context, c *httpClient, i int) error {
+	name:   "claim a job and complete it",
+	before: func(ctx context.Context, d *database, n int) { d.enqueue(ctx, (n+999)/1000*1000) },
+	do: func(ctx context.Context, c *httpClient, i int) {
 		worker := "bench:" + strconv.Itoa(i%httpClients)
 		var job struct {
 			ID int64 `json:"id"`
 		}
-		err := c.request(ctx, "GET", "/events/subscribe?tags=common&worker_id="+worker, "", http.StatusOK, &job)
-		if err != nil {
-			return err
-		}
-		return c.request(ctx, "POST", "/events/"+strconv.FormatInt(job.ID, 10)+"/complete",
+		c.request(ctx, "GET", "/events/subscribe?tags=common&worker_id="+worker, "", http.StatusOK, &job)
+		c.request(ctx, "POST", "/events/"+strconv.FormatInt(job.ID, 10)+"/complete",
 			`{"worker_id":"`+worker+`","execution_time_ms":12,"status_code":200}`, http.StatusOK, nil)
 	},
 }
 
 // asking does the work for n jobs over the connections, and returns the jobs per second
 // and the 99th percentile of the milliseconds of each.
-func (b *bench) asking(ctx context.Context, work httpWork, n int, handler makeHandler) (measure, error) {
-	d, err := b.newDatabase(ctx)
-	if err != nil {
-		return nil, err
-	}
-	base, err := d.serve(ctx, handler)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) asking(ctx context.Context, work httpWork, n int, handler makeHandler) measure {
+	d := b.newDatabase(ctx)
+	base := d.serve(ctx, handler)
 	transport := &http.Transport{MaxIdleConnsPerHost: httpClients, MaxConnsPerHost: httpClients}
 	d.atEnd(transport.CloseIdleConnections)
 	client := &httpClient{http.Client{Transport: transport}, base}
-	return func(ctx context.Context) ([]float64, error) {
-		if err := work.before(ctx, d, n); err != nil {
-			return nil, err
-		}
-		if _, err := d.Exec(ctx, "vacuum analyze posthorn.enqueued_jobs, posthorn.ready_jobs, posthorn.running_jobs"); err != nil {
-			return nil, err
-		}
+	return func(ctx context.Context) []float64 {
+		work.before(ctx, d, n)
+		d.exec(ctx, "vacuum analyze posthorn.enqueued_jobs, posthorn.ready_jobs, posthorn.running_jobs")
 		taken := make([]float64, n)
 		start := time.Now()
-		err = eachOf(ctx, httpClients, n, func(ctx context.Context, i int) error {
+		eachOf(ctx, httpClients, n, func(ctx context.Context, i int) {
 			began := time.Now()
-			err := work.do(ctx, client, i)
-			taken[i] = float64(time.Since(began).Microseconds()) / 1000
-			return err
+			work.do(ctx, client, i)
+			taken[i] = milliseconds(time.Since(began))
 		})
-		return []float64{float64(n) / time.Since(start).Seconds(), percentile(taken, 99)}, err
-	}, nil
+		return []float64{float64(n) / time.Since(start).Seconds(), percentile(taken, 99)}
+	}
 }
 
 // makeHandler makes the HTTP handler of one side, and a function that closes it.
-type makeHandler func(*pgxpool.Pool) (http.Handler, func(), error)
+type makeHandler func(*pgxpool.Pool) (http.Handler, func())
 
 // serve listens until the database is dropped.
-func (d *database) serve(ctx context.Context, handler makeHandler) (url string, err error) {
-	config, err := pgxpool.ParseConfig(d.url())
-	if err != nil {
-		return "", err
-	}
-	config.MaxConns, config.MinConns = httpPool, httpPool
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return "", err
-	}
-	h, end, err := handler(pool)
-	if err != nil {
-		pool.Close()
-		return "", err
-	}
+func (d *database) serve(ctx context.Context, handler makeHandler) (url string) {
+	pool := openPool(ctx, d.url(), httpPool, httpPool)
+	h, end := handler(pool)
 	web := &http.Server{Handler: h}
 	d.atEnd(func() {
 		web.Close()
 		end()
 		pool.Close()
 	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	go func() { _ = web.Serve(listener) }() // ends with Close
-	return "http://" + listener.Addr().String(), nil
-}
-
-// eachOf calls do n times, at most atOnce calls at a time.
-func eachOf(ctx context.Context, atOnce, n int, do func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range atOnce {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	return context.Cause(ctx)
+	return "http://" + listener.Addr().String()
 }
 
 // httpClient sends requests to a server.
@@ -181,36 +129,23 @@ type httpClient struct {
 
 // request sends a request, checks the status of the answer, and decodes it unless into
 // is nil.
-func (c *httpClient) request(ctx context.Context, method, path, body string, want int, into any) error {
-	r, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
+func (c *httpClient) request(ctx context.Context, method, path, body string, want int, into any) {
+	r := must(http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body)))
 	r.Header.Set("Content-Type", "application/json")
-	response, err := c.Do(r)
-	if err != nil {
-		return err
-	}
+	response := must(c.Do(r))
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
+	answer := must(io.ReadAll(response.Body))
 	if response.StatusCode != want {
-		return fmt.Errorf("%s %s: %d %s", method, path, response.StatusCode, answer)
+		fail("%s %s: %d %s", method, path, response.StatusCode, answer)
 	}
-	if into == nil {
-		return nil
+	if into != nil {
+		check(json.Unmarshal(answer, into))
 	}
-	return json.Unmarshal(answer, into)
 }
 
 // ourHandler is Posthorn's server, as programs use it.
-func ourHandler(pool *pgxpool.Pool) (http.Handler, func(), error) {
-	ph, err := posthorn.Open(context.Background(), posthorn.Config{Pool: pool, Logger: quiet})
-	if err != nil {
-		return nil, nil, err
-	}
+func ourHandler(pool *pgxpool.Pool) (http.Handler, func()) {
+	ph := must(posthorn.Open(context.Background(), posthorn.Config{Pool: pool, Logger: quiet}))
 	s := api.New(ph, api.Options{Logger: quiet})
-	return s, func() { s.Drain(); ph.Close() }, nil
+	return s, func() { s.Drain(); ph.Close() }
 }

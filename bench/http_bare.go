@@ -16,13 +16,13 @@ import (
 // authentication.
 type bare struct{ pool *pgxpool.Pool }
 
-func bareHandler(pool *pgxpool.Pool) (http.Handler, func(), error) {
+func bareHandler(pool *pgxpool.Pool) (http.Handler, func()) {
 	b := bare{pool}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /events", answering(http.StatusCreated, b.create))
 	mux.HandleFunc("GET /events/subscribe", answering(http.StatusOK, b.subscribe))
 	mux.HandleFunc("POST /events/{id}/complete", answering(http.StatusOK, b.complete))
-	return mux, func() {}, nil
+	return mux, func() {}
 }
 
 func answering(status int, do func(r *http.Request) (any, error)) http.HandlerFunc {

@@ -24,64 +24,41 @@ var kafkaRows = []row{
 	{
 		work: "relay to Kafka, three nodes, three replicas", floor: atLeast(0.7), unit: "/s",
 		ours: "a relay, from a full log until Kafka has all", peer: "the same records by franz-go, idempotent, acknowledged by all replicas",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-			d, err := b.spreadLog(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			cluster, err := b.startKafka()
-			if err != nil {
-				return nil, nil, err
-			}
-			ours = d.relaying(b.events, func(ctx context.Context, name string) (posthorn.Sink, func(), error) {
-				sink, err := kafka.Open(ctx, cluster.URL(), kafka.Config{Prefix: name, Replicas: 3})
-				if err != nil {
-					return nil, nil, err
-				}
+		prepare: func(ctx context.Context, b *bench) (ours, peer side) {
+			d, cluster := b.spreadLog(ctx), b.startKafka()
+			ours = d.relaying(b.events, func(ctx context.Context, name string) (posthorn.Sink, func()) {
+				sink := must(kafka.Open(ctx, cluster.URL(), kafka.Config{Prefix: name, Replicas: 3}))
 				return sink, func() {
 					_ = sink.Close()
 					_ = dropTopics(context.WithoutCancel(ctx), cluster)
-				}, nil
+				}
 			})
-			return ours, d.producing(cluster, b.events), nil
+			return ours, d.producing(cluster, b.events)
 		},
 	},
 	{
 		work: "import from Kafka beside JetStream", floor: atLeast(0.8), unit: "/s",
 		ours: "an import into an empty log, until it has all that a relay wrote to three nodes of Kafka", peer: "the same from three nodes of JetStream",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-			d, err := b.spreadLog(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			cluster, err := b.startKafka()
-			if err != nil {
-				return nil, nil, err
-			}
-			h := b.newHost()
-			other, err := hosted(h, func() *testnats.Cluster { return testnats.StartCluster(h, 3) })
-			if err != nil {
-				return nil, nil, err
-			}
+		prepare: func(ctx context.Context, b *bench) (ours, peer side) {
+			d, cluster, h := b.spreadLog(ctx), b.startKafka(), b.newHost()
+			other := hosted(func() *testnats.Cluster { return testnats.StartCluster(h, 3) })
 			toKafka, toNATS := kafka.Config{Replicas: 3}, nats.Config{Replicas: 3, Logger: quiet}
 			for _, open := range []func() (closableSink, error){
 				func() (closableSink, error) { return kafka.Open(ctx, cluster.URL(), toKafka) },
 				func() (closableSink, error) { return nats.Open(ctx, other.URL, toNATS) },
 			} {
-				fill := d.relaying(b.events, func(context.Context, string) (posthorn.Sink, func(), error) {
-					sink, err := open()
-					return sink, func() { _ = sink.Close() }, err
+				fill := d.relaying(b.events, func(context.Context, string) (posthorn.Sink, func()) {
+					sink := must(open())
+					return sink, func() { _ = sink.Close() }
 				})
-				if _, err := fill(ctx); err != nil {
-					return nil, nil, err
-				}
+				fill(ctx)
 			}
 			ours = b.importing(func(ctx context.Context) (closableSource, error) {
 				return kafka.OpenSource(ctx, cluster.URL(), "default", toKafka)
 			})
 			return ours, b.importing(func(ctx context.Context) (closableSource, error) {
 				return nats.OpenSource(ctx, other.URL, "default", toNATS)
-			}), nil
+			})
 		},
 	},
 }
@@ -96,30 +73,25 @@ type closableSource interface {
 	io.Closer
 }
 
-func (b *bench) startKafka() (*testkafka.Cluster, error) {
+func (b *bench) startKafka() *testkafka.Cluster {
 	h := b.newHost()
-	return hosted(h, func() *testkafka.Cluster { return testkafka.StartCluster(h, 3) })
+	return hosted(func() *testkafka.Cluster { return testkafka.StartCluster(h, 3) })
 }
 
 // Skip ends the start of servers that are not installed.
-func (h *host) Skip(args ...any) { panic(failure(fmt.Sprint(args...))) }
+func (h *host) Skip(args ...any) { fail("%s", fmt.Sprint(args...)) }
 
 // producing writes n records from memory, without Posthorn.
 func (d *database) producing(cluster *testkafka.Cluster, n int) side {
 	all := entriesOf(n)
-	return func(ctx context.Context) (speed float64, err error) {
+	return func(ctx context.Context) float64 {
 		ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 		defer cancel()
-		client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addrs()...), kgo.DisableClientMetrics())
-		if err != nil {
-			return 0, err
-		}
+		client := must(kgo.NewClient(kgo.SeedBrokers(cluster.Addrs()...), kgo.DisableClientMetrics()))
 		defer client.Close()
 		names := prefixed(fmt.Sprintf("bare-%d-", d.names.Add(1)))
-		if err := makeTopics(ctx, client, names); err != nil {
-			return 0, err
-		}
-		defer func() { err = errors.Join(err, dropTopics(context.WithoutCancel(ctx), cluster)) }()
+		check(makeTopics(ctx, client, names))
+		defer func() { check(dropTopics(context.WithoutCancel(ctx), cluster)) }()
 		var written atomic.Int64
 		start := time.Now()
 		for at := range all[0] {
@@ -133,14 +105,10 @@ func (d *database) producing(cluster *testkafka.Cluster, n int) side {
 				}
 			}
 		}
-		if err := client.Flush(ctx); err != nil {
-			return 0, err
-		}
+		check(client.Flush(ctx))
 		took := time.Since(start)
-		if written.Load() != int64(n) {
-			return 0, fmt.Errorf("%d records instead of %d", written.Load(), n)
-		}
-		return float64(n) / took.Seconds(), nil
+		expect("records", int(written.Load()), n)
+		return float64(n) / took.Seconds()
 	}
 }
 
@@ -210,37 +178,23 @@ func dropTopics(ctx context.Context, cluster *testkafka.Cluster) error {
 // importing imports all events of a source into an empty log. It measures from the start of Run until they are
 // committed.
 func (b *bench) importing(open func(ctx context.Context) (closableSource, error)) side {
-	return func(ctx context.Context) (float64, error) {
+	return func(ctx context.Context) float64 {
 		ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 		defer cancel()
-		d, err := b.server.newDatabase(ctx)
-		if err != nil {
-			return 0, err
-		}
+		d := b.server.newDatabase(ctx)
 		defer d.drop()
 		// A copied database has the same origin, and a log does not import its own events.
-		if _, err := d.Exec(ctx, "update posthorn.log_origin set origin = gen_random_uuid()"); err != nil {
-			return 0, err
-		}
-		source, err := open(ctx)
-		if err != nil {
-			return 0, err
-		}
+		d.exec(ctx, "update posthorn.log_origin set origin = gen_random_uuid()")
+		source := must(open(ctx))
 		defer source.Close()
-		ph, err := d.openClient(ctx)
-		if err != nil {
-			return 0, err
-		}
+		ph := d.openClient(ctx)
 		ph.Import("bench", posthorn.ImportConfig{}, source)
-		running, stop := context.WithCancel(ctx)
-		defer stop()
-		ended := make(chan error, 1)
 		start := time.Now()
-		go func() { ended <- ph.Run(running) }()
-		err = d.awaitImport(ctx, b.events)
+		stop := inBackground(ctx, ph)
+		err := d.awaitImport(ctx, b.events)
 		took := time.Since(start)
-		stop()
-		return float64(b.events) / took.Seconds(), errors.Join(err, <-ended)
+		check(errors.Join(err, caught(stop)))
+		return float64(b.events) / took.Seconds()
 	}
 }
 

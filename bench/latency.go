@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,8 +20,6 @@ type load struct {
 // connections and prepare statements.
 const warmUp = 20
 
-const publishEvery = 10 * time.Millisecond
-
 // senders bound the statements that add jobs at once. If all of them wait, the next
 // batches are late, and their jobs count from the time when they were due.
 const senders = 8
@@ -31,13 +28,11 @@ const senders = 8
 func calm() *sitting {
 	return &sitting{
 		name: "latency at 100/s",
-		open: func(ctx context.Context, b *bench, system string) (measure, error) {
-			l := load{rate: 100, batch: 1, n: max(b.events/1000, 100)}
-			w, err := b.openQuick(ctx, system, load{rate: 100, batch: 1, n: warmUp})
-			if err != nil {
-				return nil, err
+		open: func(ctx context.Context, b *bench, system string) measure {
+			w := b.openQuick(ctx, system, load{rate: 100, batch: 1, n: warmUp})
+			return func(ctx context.Context) []float64 {
+				return w.latency(ctx, load{rate: 100, batch: 1, n: max(b.events/1000, 100)})
 			}
-			return func(ctx context.Context) ([]float64, error) { return w.latency(ctx, l) }, nil
 		},
 	}
 }
@@ -48,28 +43,22 @@ func busy(name string, rate float64, batch int) *sitting {
 	slowest := math.Inf(1)
 	return &sitting{
 		name: name,
-		open: func(ctx context.Context, b *bench, system string) (measure, error) {
+		open: func(ctx context.Context, b *bench, system string) measure {
 			n := b.itemsOf(system, "note")
-			w, err := b.openQuick(ctx, system, load{rate: 1000, batch: batch, n: max(n/100, warmUp)})
-			if err != nil {
-				return nil, err
-			}
+			w := b.openQuick(ctx, system, load{rate: 1000, batch: batch, n: max(n/100, warmUp)})
 			if rate == 0 {
-				capacity, err := w.capacity(ctx, n)
-				if err != nil {
-					return nil, err
-				}
-				b.say("  %s at most: %s/s", systemNames[system], figure(capacity))
+				capacity := w.capacity(ctx, n)
+				b.say("  %s at most: %s/s", labelOf(system), figure(capacity))
 				slowest = min(slowest, capacity)
 			}
-			return func(ctx context.Context) ([]float64, error) {
+			return func(ctx context.Context) []float64 {
 				l := load{rate: rate, batch: batch, n: n}
 				if rate == 0 {
 					l.rate = slowest / 2
-					b.say("  %s at %s/s", systemNames[system], figure(l.rate))
+					b.say("  %s at %s/s", labelOf(system), figure(l.rate))
 				}
 				return w.latency(ctx, l)
-			}, nil
+			}
 		},
 	}
 }
@@ -80,9 +69,9 @@ func latencyRows() (all []row) {
 		for i, percent := range names[:2] {
 			for _, peer := range []string{riverSystem, graphileSystem} {
 				all = append(all, s.row(row{
-					work:   fmt.Sprintf("job latency at %s, %s, beside %s", at, percent, systemNames[peer]),
+					work:   fmt.Sprintf("job latency at %s, %s, beside %s", at, percent, labelOf(peer)),
 					target: atMost(1), unit: " ms", chart: bars("latency", label+", "+percent),
-					ours: "from the time at which a job is to be enqueued to the handler of Client.Work in another process", peer: "the same with " + systemNames[peer],
+					ours: "from the time at which a job is to be enqueued to the handler of Client.Work in another process", peer: "the same with " + labelOf(peer),
 				}, i, jobsSystem, peer))
 			}
 		}
@@ -108,47 +97,24 @@ func latencyRows() (all []row) {
 
 // openQuick opens a system whose handlers note the latency, with the setting that has
 // the lowest one under some load.
-func (b *bench) openQuick(ctx context.Context, system string, some load) (*work, error) {
-	w, err := b.openWork(ctx, system, "note", 1)
-	if err != nil {
-		return nil, err
-	}
-	fastest := math.Inf(1)
-	best := w.best
-	for _, w.best = range settingsOf(system, "note") {
-		figures, err := w.latency(ctx, some)
-		if err != nil {
-			return nil, err
-		}
-		if figures[0] < fastest {
-			fastest, best = figures[0], w.best
-		}
-	}
-	w.best = best
-	return w, nil
+func (b *bench) openQuick(ctx context.Context, system string, some load) *work {
+	w := b.openWork(ctx, system, "note", 1)
+	w.tune(func() float64 { return -w.latency(ctx, some)[0] })
+	return w
 }
 
 // capacity returns how many jobs a second are enqueued and done, when both happen at
 // once.
-func (w *work) capacity(ctx context.Context, n int) (float64, error) {
-	if err := w.clear(ctx); err != nil {
-		return 0, err
-	}
-	if err := w.start(ctx, w.best); err != nil {
-		return 0, err
-	}
+func (w *work) capacity(ctx context.Context, n int) float64 {
+	w.clear(ctx)
+	w.start(ctx, w.best)
 	start := time.Now()
-	err := eachOf(ctx, bulkCallers, n/batchSize+1, func(ctx context.Context, _ int) error {
-		return w.enqueue(ctx, notes(time.Time{}, batchSize))
-	})
-	if err != nil {
-		return 0, err
-	}
-	if err := w.finish(ctx, n); err != nil {
-		return 0, err
-	}
+	batches := n/batchSize + 1
+	eachOf(ctx, bulkCallers, batches, func(ctx context.Context, _ int) { w.enqueue(ctx, notes(time.Time{}, batchSize)) })
+	w.finish(ctx, n)
 	took := time.Since(start)
-	return float64(n/batchSize+1) * batchSize / took.Seconds(), w.stop(ctx)
+	w.stop(ctx)
+	return float64(batches) * batchSize / took.Seconds()
 }
 
 // notes returns payloads for the task note.
@@ -163,63 +129,44 @@ func notes(due time.Time, n int) []string {
 // latency adds jobs at a steady rate, without waiting for earlier ones, and returns
 // the 50th and 99th percentile and the greatest of the milliseconds until their handlers
 // run.
-func (w *work) latency(ctx context.Context, l load) ([]float64, error) {
+func (w *work) latency(ctx context.Context, l load) []float64 {
 	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
-	if err := w.clear(ctx); err != nil {
-		return nil, err
-	}
-	if err := w.start(ctx, w.best); err != nil {
-		return nil, err
-	}
-	sent, err := w.send(ctx, l)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.finish(ctx, sent); err != nil {
-		return nil, err
-	}
-	if err := w.stop(ctx); err != nil {
-		return nil, err
-	}
-	return percentiles(w.took, nil)
+	w.clear(ctx)
+	w.start(ctx, w.best)
+	w.finish(ctx, w.send(ctx, l))
+	w.stop(ctx)
+	return percentiles(w.took)
 }
 
 // send adds the jobs of a load after those of a warm-up, and returns their number.
-func (w *work) send(ctx context.Context, l load) (int, error) {
+func (w *work) send(ctx context.Context, l load) int {
 	warm := max(l.n/5, warmUp) / l.batch
-	batches := warm + max(l.n/l.batch, 1)
 	every := time.Duration(float64(l.batch) / l.rate * float64(time.Second))
 	start := time.Now()
 	var sent atomic.Int64
-	err := eachOf(ctx, senders, batches, func(ctx context.Context, i int) error {
+	eachOf(ctx, senders, warm+max(l.n/l.batch, 1), func(ctx context.Context, i int) {
 		due := start.Add(time.Duration(i) * every)
-		select {
-		case <-time.After(time.Until(due)):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		sleep(ctx, time.Until(due))
 		if i < warm {
 			due = time.Time{}
 		}
 		sent.Add(int64(l.batch))
 		if l.batch == 1 {
-			return w.one(ctx, notes(due, 1)[0])
+			w.one(ctx, notes(due, 1)[0])
+		} else {
+			w.enqueue(ctx, notes(due, l.batch))
 		}
-		return w.enqueue(ctx, notes(due, l.batch))
 	})
-	return int(sent.Load()), err
+	return int(sent.Load())
 }
 
 // percentiles returns the 50th and 99th percentile and the greatest of some values.
-func percentiles(values []float64, err error) ([]float64, error) {
-	if err == nil && len(values) == 0 {
-		err = errors.New("nothing was timed")
+func percentiles(values []float64) []float64 {
+	if len(values) == 0 {
+		fail("nothing was timed")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return []float64{percentile(values, 50), percentile(values, 99), slices.Max(values)}, nil
+	return []float64{percentile(values, 50), percentile(values, 99), slices.Max(values)}
 }
 
 // percentile returns the smallest value that is not exceeded by percent of the
@@ -228,3 +175,6 @@ func percentile(values []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
+
+// milliseconds has digits for microseconds.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -3,34 +3,24 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-const (
-	takeSQL = `
+var claimStatements = statements{
+	"start": "begin",
+	"take": `
 		select lease, attempt
-		from posthorn.take($1::bigint, 'bench', $2::int, '30 seconds', $3::uuid, $4::bigint, $5::int)`
-	eventsSQL = `
+		from posthorn.take($1::bigint, 'bench', $2::int, '30 seconds', $3::uuid, $4::bigint, $5::int)`,
+	"end": "commit",
+	"events": `
 		select event_id, stream_id, type, key, tags, payload, metadata, published_at, delivery, subscriptions
-		from posthorn.lease_events($1::uuid)`
-	claimSQL = `
+		from posthorn.lease_events($1::uuid)`,
+	"claim": `
 		select lease, attempt, event_id, stream, type, key, tags, payload, metadata, published_at, delivery, subscriptions
-		from posthorn.claim('default', $1::text, 'bench', $2::int)`
-	settleSQL = "select posthorn.settle($1::bigint, $2::int)"
-)
-
-func (c crew) prepareClaims(ctx context.Context) error {
-	for name, sql := range map[string]string{
-		"start": "begin", "take": takeSQL, "end": "commit", "events": eventsSQL, "claim": claimSQL, "settle": settleSQL,
-	} {
-		if err := c.prepare(ctx, name, sql); err != nil {
-			return err
-		}
-	}
-	return nil
+		from posthorn.claim('default', $1::text, 'bench', $2::int)`,
+	"settle": "select posthorn.settle($1::bigint, $2::int)",
 }
 
 // lease is the result of the last claim: its id and attempt in wire format, nil for
@@ -49,13 +39,13 @@ type group struct {
 }
 
 // claimer takes the next lease and settles the last one, on a connection.
-type claimer func(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (lease, error)
+type claimer func(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) lease
 
 // take is the fast way, as in the Go client: one round trip of two transactions. The
 // first settles and takes; the second streams the events after the group's lock is
 // released. Without a Sync in between, the server answers when the events come. Rows
 // are counted and not decoded, like those of the plain SELECT.
-func take(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (lease, error) {
+func take(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (l lease) {
 	token := make([]byte, 16)
 	rand.Read(token)
 	pipeline := conn.PgConn().StartPipeline(ctx)
@@ -64,50 +54,33 @@ func take(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (l
 		[][]byte{int8Value(g.id), int4Value(int32(size)), token, last.id, last.attempt}, binaryFormat, binaryFormat)
 	pipeline.SendQueryPrepared("end", nil, nil, nil)
 	pipeline.SendQueryPrepared("events", [][]byte{token}, binaryFormat, binaryFormat)
-	l, err := receive(pipeline)
-	return l, errors.Join(err, pipeline.Close())
-}
-
-func receive(pipeline *pgconn.Pipeline) (lease, error) {
-	var l lease
-	if err := pipeline.Sync(); err != nil {
-		return l, err
-	}
-	err := eachRow(pipeline, func(values [][]byte) {
-		l.id, l.attempt = clone(values[0]), clone(values[1])
-	})
-	if err != nil {
-		return l, err
-	}
-	return l, eachRow(pipeline, func([][]byte) { l.events++ })
+	check(pipeline.Sync())
+	eachRow(pipeline, func(values [][]byte) { l.id, l.attempt = clone(values[0]), clone(values[1]) })
+	eachRow(pipeline, func([][]byte) { l.events++ })
+	check(pipeline.Close())
+	return l
 }
 
 // eachRow reads the next result that has rows, and skips those of begin and commit.
-func eachRow(pipeline *pgconn.Pipeline, row func(values [][]byte)) error {
+func eachRow(pipeline *pgconn.Pipeline, row func(values [][]byte)) {
 	for {
-		result, err := pipeline.GetResults()
-		if err != nil {
-			return err
-		}
-		rows, ok := result.(*pgconn.ResultReader)
+		rows, ok := must(pipeline.GetResults()).(*pgconn.ResultReader)
 		if !ok {
 			continue
 		}
 		for rows.NextRow() {
 			row(rows.Values())
 		}
-		if _, err := rows.Close(); err != nil || len(rows.FieldDescriptions()) > 0 {
-			return err
+		must(rows.Close())
+		if len(rows.FieldDescriptions()) > 0 {
+			return
 		}
 	}
 }
 
 // claim is the way of SQL clients: two statements, each in its own transaction.
-func claim(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (lease, error) {
-	if err := settle(ctx, conn, last); err != nil {
-		return lease{}, err
-	}
-	var l lease
+func claim(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (l lease) {
+	settle(ctx, conn, last)
 	rows := conn.PgConn().ExecPrepared(ctx, "claim", [][]byte{[]byte(g.name), int4Value(int32(size))}, binaryFormat, binaryFormat)
 	for rows.NextRow() {
 		if l.events++; l.events == 1 {
@@ -115,16 +88,14 @@ func claim(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (
 			l.id, l.attempt = clone(values[0]), clone(values[1])
 		}
 	}
-	_, err := rows.Close()
-	return l, err
+	must(rows.Close())
+	return l
 }
 
-func settle(ctx context.Context, conn *pgx.Conn, l lease) error {
-	if !l.held() {
-		return nil
+func settle(ctx context.Context, conn *pgx.Conn, l lease) {
+	if l.held() {
+		execPrepared(ctx, conn, "settle", l.id, l.attempt)
 	}
-	_, err := conn.PgConn().ExecPrepared(ctx, "settle", [][]byte{l.id, l.attempt}, binaryFormat, binaryFormat).Close()
-	return err
 }
 
 // The values of a row belong to the connection, which overwrites them with the next

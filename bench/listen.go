@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -24,18 +23,13 @@ func listenRows() (all []row) {
 	const many, one = "many listeners", "one listener"
 	s := &sitting{
 		name: "listen",
-		open: func(ctx context.Context, b *bench, system string) (measure, error) {
-			d, err := b.newDatabase(ctx)
-			if err != nil {
-				return nil, err
-			}
+		open: func(ctx context.Context, b *bench, system string) measure {
+			d := b.newDatabase(ctx)
 			listeners, events := 1, max(b.events/1000, 20)
 			if system == many {
 				listeners = min(manyListeners, b.events)
 			}
-			return func(ctx context.Context) ([]float64, error) {
-				return percentiles(d.listenLatencies(ctx, listeners, events))
-			}, nil
+			return func(ctx context.Context) []float64 { return percentiles(d.listenLatencies(ctx, listeners, events)) }
 		},
 	}
 	for i, percent := range []string{"p50", "p99"} {
@@ -47,48 +41,41 @@ func listenRows() (all []row) {
 	return all
 }
 
-func (d *database) listenLatencies(ctx context.Context, listeners, events int) (taken []float64, err error) {
+// listenLatencies returns the milliseconds until each event reaches its listener.
+func (d *database) listenLatencies(ctx context.Context, listeners, events int) (taken []float64) {
 	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet})
-	if err != nil {
-		return nil, err
-	}
+	ph := d.client(ctx, posthorn.Config{})
 	defer ph.Close()
-	publisher, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet})
-	if err != nil {
-		return nil, err
-	}
-	defer publisher.Close()
 	set := &listenerSet{ph: ph, counter: newCounter(warmUp + events), at: map[int64]time.Time{}}
-	end, err := set.open(ctx, listeners)
-	if err != nil {
-		return nil, err
+	end := set.open(ctx, listeners)
+	defer end()
+	ids, begun := d.publishSteadily(ctx, warmUp+events, func(i int, _ time.Time) posthorn.Message {
+		return posthorn.Message{Type: eventType, Key: strconv.Itoa(i * 7919 % listeners), Payload: []byte(payload)}
+	})
+	set.wait(ctx)
+	for i := warmUp; i < len(ids); i++ {
+		taken = append(taken, milliseconds(set.at[ids[i]].Sub(begun[i])))
 	}
-	defer func() { err = errors.Join(err, end()) }()
+	return taken
+}
 
+const publishEvery = 10 * time.Millisecond
+
+// publishSteadily publishes n events by a client of its own. It returns their ids, and the
+// times at which the calls began, which message gets too.
+func (d *database) publishSteadily(ctx context.Context, n int, message func(i int, now time.Time) posthorn.Message) (ids []int64, begun []time.Time) {
+	ph := d.client(ctx, posthorn.Config{})
+	defer ph.Close()
 	tick := time.NewTicker(publishEvery)
 	defer tick.Stop()
-	starts := map[int64]time.Time{}
-	for i := range warmUp + events {
+	for i := range n {
 		<-tick.C
-		start := time.Now()
-		key := strconv.Itoa(i * 7919 % listeners)
-		ids, err := publisher.Publish(ctx, publisher.Pool(), posthorn.Message{Type: eventType, Key: key, Payload: []byte(payload)})
-		if err != nil {
-			return nil, err
-		}
-		if i >= warmUp {
-			starts[ids[0]] = start
-		}
+		now := time.Now()
+		begun = append(begun, now)
+		ids = append(ids, must(ph.Publish(ctx, ph.Pool(), message(i, now)))...)
 	}
-	if err := set.wait(ctx); err != nil {
-		return nil, err
-	}
-	for id, start := range starts {
-		taken = append(taken, float64(set.at[id].Sub(start).Microseconds())/1000)
-	}
-	return taken, nil
+	return ids, begun
 }
 
 // listenerSet is the listeners of one process, with the times at which events reached
@@ -100,61 +87,45 @@ type listenerSet struct {
 	at map[int64]time.Time
 }
 
-// open returns when all of them listen.
-func (s *listenerSet) open(ctx context.Context, listeners int) (end func() error, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+// open returns when all of them listen. They listen until end is called, which fails if
+// one of them did.
+func (s *listenerSet) open(ctx context.Context, listeners int) (end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	opened, failed := newCounter(listeners), make(chan error, 1)
-	fail := func(err error) {
-		if ctx.Err() == nil {
-			select {
-			case failed <- err:
-			default:
-			}
-			cancel()
+	end = func() {
+		cancel(nil)
+		running.Wait()
+		if cause := context.Cause(ctx); cause != context.Canceled {
+			check(cause)
 		}
 	}
-	open := func(filter posthorn.Filter, handle func(listening.Item), isOpen func()) {
-		l, err := s.ph.Internal().Hub.Listen(ctx, listening.Start{Filter: listening.Filter(filter)})
-		if err != nil {
-			fail(err)
-			return
-		}
-		defer l.Close()
-		isOpen()
-		for {
-			event, err := l.Next(ctx)
-			if err != nil {
-				fail(err)
-				return
-			}
-			handle(event)
-			l.Done()
-		}
+	listen := func(filter posthorn.Filter, handle func(listening.Item), isOpen func()) {
+		running.Go(func() {
+			cancel(caught(func() {
+				l := must(s.ph.Internal().Hub.Listen(ctx, listening.Start{Filter: listening.Filter(filter)}))
+				defer l.Close()
+				isOpen()
+				for {
+					handle(must(l.Next(ctx)))
+					l.Done()
+				}
+			}))
+		})
 	}
 	if listeners > 1 {
 		for i := range patternListeners {
-			pattern := posthorn.Filter{Types: []string{fmt.Sprintf("*.%d.>", i%10)}}
-			running.Go(func() { open(pattern, func(listening.Item) {}, func() {}) })
+			listen(posthorn.Filter{Types: []string{fmt.Sprintf("*.%d.>", i%10)}}, func(listening.Item) {}, func() {})
 		}
 	}
+	opened := newCounter(listeners)
 	for i := range listeners {
-		running.Go(func() { open(posthorn.Filter{Keys: []string{strconv.Itoa(i)}}, s.note, opened.add) })
+		listen(posthorn.Filter{Keys: []string{strconv.Itoa(i)}}, s.note, opened.add)
 	}
-	end = func() error {
-		cancel()
-		running.Wait()
-		select {
-		case err := <-failed:
-			return err
-		default:
-			return nil
-		}
+	if err := caught(func() { opened.wait(ctx) }); err != nil {
+		end()
+		check(err)
 	}
-	if err := opened.wait(ctx); err != nil {
-		return nil, errors.Join(err, end())
-	}
-	return end, nil
+	return end
 }
 
 func (s *listenerSet) note(event listening.Item) {

@@ -101,7 +101,7 @@ func (o *options) hurry() {
 	}
 }
 
-func run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	s, err := openServer(ctx, o, stderr)
 	if err != nil {
 		return err
@@ -111,18 +111,17 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.jsonFile != "" {
-		if err := writeJSON(o.jsonFile, report); err != nil {
-			return err
+	return caught(func() {
+		if o.jsonFile != "" {
+			report.writeJSON(o.jsonFile)
 		}
-	}
-	if o.write != "" {
-		if err := report.write(o.write, o); err != nil {
-			return err
+		if o.write != "" {
+			report.write(o.write, o)
 		}
-	}
-	if o.markdown {
-		return report.markdown(stdout)
-	}
-	return report.text(stdout)
+		if o.markdown {
+			report.markdown(stdout)
+		} else {
+			report.text(stdout)
+		}
+	})
 }

@@ -26,24 +26,19 @@ type bench struct {
 func (b *bench) wants(r row) bool { return b.rows.MatchString(r.work) }
 
 // newDatabase makes a database that is dropped at the end of the row.
-func (b *bench) newDatabase(ctx context.Context) (*database, error) {
-	d, err := b.server.newDatabase(ctx)
-	if err == nil {
-		b.temporary = append(b.temporary, d)
-	}
-	return d, err
+func (b *bench) newDatabase(ctx context.Context) *database {
+	d := b.server.newDatabase(ctx)
+	b.temporary = append(b.temporary, d)
+	return d
 }
 
 // newPlainDatabase makes a database without Posthorn, for a peer. It is dropped at the
 // end of the row.
-func (b *bench) newPlainDatabase(ctx context.Context) (*database, error) {
-	d, err := b.server.create(ctx, "template0")
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) newPlainDatabase(ctx context.Context) *database {
+	d := b.server.create(ctx, "template0")
 	b.temporary = append(b.temporary, d)
-	_, err = d.Exec(ctx, "create schema bare")
-	return d, err
+	d.exec(ctx, "create schema bare")
+	return d
 }
 
 // endRow drops the databases of the row, so that no vacuum of its tables runs during
@@ -51,7 +46,7 @@ func (b *bench) newPlainDatabase(ctx context.Context) (*database, error) {
 func (b *bench) endRow() {
 	b.sitting = nil
 	if b.own != nil {
-		b.own.close()
+		b.own.endRow()
 		b.own.server.close()
 		b.own = nil
 	}
@@ -61,79 +56,58 @@ func (b *bench) endRow() {
 	b.temporary = nil
 }
 
-func (b *bench) close() {
-	b.endRow()
-	if b.held != nil {
-		b.held.drop()
-	}
-	if b.log != nil {
-		b.log.drop()
-	}
-}
-
 func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.progress, format+"\n", args...)
 }
 
+// measureAll measures the rows that are asked for. The server's other databases, which
+// several rows have used, are dropped when it is closed.
 func measureAll(ctx context.Context, s *server, o options, progress io.Writer) (*report, error) {
 	b := &bench{options: o, server: s, progress: progress, samples: map[string][]sample{}}
-	defer b.close()
-	r := &report{Run: o.heading(s.version)}
+	defer b.endRow()
+	r := &report{Run: o.heading(s.version), Samples: b.samples}
 	wanted := slices.DeleteFunc(rows(o), func(r row) bool { return !b.wants(r) })
 	for i, row := range wanted {
-		result, err := b.measure(ctx, row)
+		b.say("%s", row.work)
+		one := newResult(row, r.Run)
+		err := caught(func() { one.rounds = b.measure(ctx, row) })
 		if i+1 == len(wanted) || !row.sits(wanted[i+1]) {
 			b.endRow()
 		}
-		if err != nil {
+		if reason, ok := errors.AsType[skip](err); ok {
+			b.say("  skipped: %s", reason)
+			one.Skipped = string(reason)
+		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", row.work, err)
+		} else {
+			one.sum()
 		}
-		result.Run = r.Run
-		r.Results = append(r.Results, result)
+		r.Results = append(r.Results, one)
 	}
-	r.Samples = b.samples
 	return r, nil
 }
 
-func (b *bench) measure(ctx context.Context, row row) (result, error) {
-	b.say("%s", row.work)
-	r := result{
-		row: row, Work: row.work, Ours: row.ours, Peer: row.peer, Unit: row.unit,
-		Floor: row.floor.String(), Target: row.target.String(),
-	}
-	ours, peer, err := row.prepare(ctx, b)
-	if reason, ok := errors.AsType[skip](err); ok {
-		b.say("  skipped: %s", reason)
-		r.Skipped = string(reason)
-		return r, nil
-	}
-	if err != nil {
-		return result{}, err
-	}
+// measure measures the rounds of a row.
+func (b *bench) measure(ctx context.Context, row row) (all []round) {
+	ours, peer := row.prepare(ctx, b)
 	rounds := b.rounds
 	if row.once {
 		rounds = 1
 	} else if row.sitting == nil { // a sitting warms its systems itself
 		for range b.warm {
-			if _, err := alternate(ctx, ours, peer, false); err != nil {
-				return result{}, err
-			}
+			alternate(ctx, ours, peer, false)
 		}
 	}
 	for i := range rounds {
-		one, err := alternate(ctx, ours, peer, i%2 == 1)
-		if err != nil {
-			return result{}, err
-		}
+		one := alternate(ctx, ours, peer, i%2 == 1)
 		if peer == nil {
 			b.say("  %s%s", figure(one.ours), row.unit)
 		} else {
 			b.say("  %s beside %s: %.2f", figure(one.ours), figure(one.peer), one.ratio())
 		}
-		r.rounds = append(r.rounds, one)
+		all = append(all, one)
 	}
-	r.sum()
-	return r, nil
+	return all
 }
 
 // round is one measurement of both sides. They alternate, so that other load on the
@@ -143,23 +117,21 @@ type round struct{ ours, peer float64 }
 func (r round) ratio() float64 { return r.ours / r.peer }
 
 // alternate measures both sides. The side that goes first changes with each round.
-func alternate(ctx context.Context, ours, peer side, peerFirst bool) (r round, err error) {
+func alternate(ctx context.Context, ours, peer side, peerFirst bool) round {
+	r := round{peer: 1}
+	both := []func(){
+		func() { naming("ours", func() { r.ours = ours(ctx) }) },
+		func() { naming("beside", func() { r.peer = peer(ctx) }) },
+	}
 	if peer == nil {
-		if r.ours, err = ours(ctx); err != nil {
-			return r, fmt.Errorf("ours: %w", err)
-		}
-		return round{r.ours, 1}, nil
+		both = both[:1]
+	} else if peerFirst {
+		slices.Reverse(both)
 	}
-	for i := range 2 {
-		if (i == 0) == peerFirst {
-			if r.peer, err = peer(ctx); err != nil {
-				return r, fmt.Errorf("beside: %w", err)
-			}
-		} else if r.ours, err = ours(ctx); err != nil {
-			return r, fmt.Errorf("ours: %w", err)
-		}
+	for _, measure := range both {
+		measure()
 	}
-	return r, nil
+	return r
 }
 
 // median returns, for an even number of values, the lower of the two in the middle,

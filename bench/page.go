@@ -20,29 +20,22 @@ const (
 
 // write writes the tables of docs/performance.md, the charts, and the measurements that
 // both are made of. Rows that this run has not measured keep their results.
-func (r *report) write(root string, o options) error {
+func (r *report) write(root string, o options) {
 	file := filepath.Join(root, "bench", "results.json")
-	all, err := readReport(file)
-	if err != nil {
-		return err
-	}
+	all := readReport(file)
 	all.merge(r, rows(o))
-	if err := writeJSON(file, all); err != nil {
-		return err
+	all.writeJSON(file)
+	draw := func(name, picture string) {
+		check(os.WriteFile(filepath.Join(root, "docs", "images", name), []byte(picture), 0o644))
 	}
-	images := filepath.Join(root, "docs", "images")
 	drawn := charts(all.Results)
 	for _, c := range drawn {
-		if err := os.WriteFile(filepath.Join(images, c.file()), []byte(c.picture()), 0o644); err != nil {
-			return err
-		}
+		draw(c.file(), c.picture())
 	}
 	if len(all.Samples) > 0 {
-		if err := os.WriteFile(filepath.Join(images, sustainedFile), []byte(sustainedPicture(all.Samples)), 0o644); err != nil {
-			return err
-		}
+		draw(sustainedFile, sustainedPicture(all.Samples))
 	}
-	return replacePart(filepath.Join(root, "docs", "performance.md"), all.page(drawn))
+	replacePart(filepath.Join(root, "docs", "performance.md"), all.page(drawn))
 }
 
 const sustainedFile = "bench-sustained.svg"
@@ -50,19 +43,15 @@ const sustainedFile = "bench-sustained.svg"
 func (c chart) file() string { return "bench-" + c.name + ".svg" }
 
 // readReport reads the results of earlier runs. There may be none.
-func readReport(file string) (*report, error) {
+func readReport(file string) *report {
+	r := &report{}
 	document, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &report{}, nil
+		return r
 	}
-	if err != nil {
-		return nil, err
-	}
-	r := &report{}
-	if err := json.Unmarshal(document, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return r, nil
+	check(err)
+	naming(file, func() { check(json.Unmarshal(document, r)) })
+	return r
 }
 
 // merge takes over the results of a newer run, in the order of the rows. Results of
@@ -173,10 +162,7 @@ func machine(run string) string {
 }
 
 // isPeer reports whether a system is another one than Posthorn.
-func isPeer(system string) bool {
-	name := systemNames[system]
-	return name != "" && !strings.HasPrefix(name, "Posthorn")
-}
+func isPeer(system string) bool { return labelOf(system) != "" && !isOurs(system) }
 
 // runs are the runs that the results are from.
 func (r *report) runs() (all []string) {
@@ -188,27 +174,12 @@ func (r *report) runs() (all []string) {
 	return all
 }
 
-func writeTable(out *strings.Builder, results []result, runs []string) {
-	fmt.Fprintf(out, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
-	for _, one := range results {
-		cells := one.cells()
-		if len(runs) > 1 {
-			cells[len(cells)-1] += fmt.Sprintf("; run %d", slices.Index(runs, one.Run)+1)
-		}
-		fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
-	}
-}
-
 // replacePart replaces the text between the two lines of a file.
-func replacePart(file, part string) error {
-	document, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, found := strings.Cut(string(document), partBegin)
+func replacePart(file, part string) {
+	before, rest, found := strings.Cut(string(must(os.ReadFile(file))), partBegin)
 	_, after, ended := strings.Cut(rest, partEnd)
 	if !found || !ended {
-		return fmt.Errorf("%s needs the lines %q and %q, between which results are written", file, partBegin, partEnd)
+		fail("%s needs the lines %q and %q, between which results are written", file, partBegin, partEnd)
 	}
-	return os.WriteFile(file, []byte(before+partBegin+"\n"+part+partEnd+after), 0o644)
+	check(os.WriteFile(file, []byte(before+partBegin+"\n"+part+partEnd+after), 0o644))
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,41 +35,24 @@ type workerConfig struct {
 const workerVariable = "POSTHORN_BENCH_WORKER"
 
 // command returns the command that runs a worker process.
-func (c workerConfig) command() (*exec.Cmd, error) {
-	inNode := slices.Contains([]string{graphileSystem, pgbossSystem, nodeJobsSystem, nodeEventsSystem}, c.System)
-	var dir string
-	if inNode {
-		var err error
-		if dir, err = peersDir(); err != nil {
-			return nil, err
-		}
+func (c workerConfig) command() *exec.Cmd {
+	if !systems[c.System].inNode {
+		cmd := exec.Command(must(os.Executable()))
+		cmd.Env = append(os.Environ(), workerVariable+"="+c.encode())
+		return cmd
 	}
-	if c.System == nodeJobsSystem || c.System == nodeEventsSystem {
-		client, err := testnode.Build()
-		if err != nil {
-			return nil, err
-		}
-		c.Client = filepath.Join(client, "dist", "src", "index.js")
+	dir := must(peersDir())
+	if isOurs(c.System) {
+		c.Client = filepath.Join(must(testnode.Build()), "dist", "src", "index.js")
 	}
-	encoded, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
+	node := filepath.Join(dir, "node_modules", ".bin", "node")
+	if _, err := os.Stat(node); err != nil {
+		node = "node" // of this system
 	}
-	if inNode {
-		node := filepath.Join(dir, "node_modules", ".bin", "node")
-		if _, err := os.Stat(node); err != nil {
-			node = "node" // of this system
-		}
-		return exec.Command(node, filepath.Join(dir, "peers.mjs"), string(encoded)), nil
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), workerVariable+"="+string(encoded))
-	return cmd, nil
+	return exec.Command(node, filepath.Join(dir, "peers.mjs"), c.encode())
 }
+
+func (c workerConfig) encode() string { return string(must(json.Marshal(c))) }
 
 // peersDir returns the directory of the peers for Node.js. The first call installs
 // them. It returns a skip if that is impossible.
@@ -105,39 +87,19 @@ type fleet struct {
 	more chan struct{}
 }
 
-// newFleet starts processes and waits until they are ready to work.
-func newFleet(ctx context.Context, c workerConfig, processes int) (*fleet, error) {
-	f := &fleet{config: c, more: make(chan struct{}, 1)}
-	for range processes {
-		if err := f.add(ctx); err != nil {
-			f.close()
-			return nil, err
-		}
-	}
-	return f, nil
-}
-
-// add starts one more process.
-func (f *fleet) add(ctx context.Context) error {
-	cmd, err := f.config.command()
-	if err != nil {
-		return err
-	}
+// add starts one more process, and waits until it is ready to work.
+func (f *fleet) add(ctx context.Context) {
+	cmd := f.config.command()
 	p := &process{cmd: cmd, answers: make(chan string, 1)}
 	cmd.Stderr = &p.errors
-	if p.in, err = cmd.StdinPipe(); err != nil {
-		return err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
+	p.in = must(cmd.StdinPipe())
+	out := must(cmd.StdoutPipe())
 	if err := cmd.Start(); err != nil {
-		return skip(err.Error())
+		check(skip(err.Error()))
 	}
 	f.processes = append(f.processes, p)
 	go f.read(p, out)
-	return p.expect(ctx, "ready")
+	p.expect(ctx, "ready")
 }
 
 // read handles the lines of a process until it ends.
@@ -187,16 +149,16 @@ func (f *fleet) progress() int {
 }
 
 // wait returns when n jobs have been done since the last start.
-func (f *fleet) wait(ctx context.Context, n int) error {
+func (f *fleet) wait(ctx context.Context, n int) {
 	for {
 		done := f.progress()
 		if done >= n {
-			return nil
+			return
 		}
 		select {
 		case <-f.more:
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d jobs are done: %w%s", done, n, ctx.Err(), f.complaints())
+			fail("%d of %d jobs are done: %w%s", done, n, ctx.Err(), f.complaints())
 		}
 	}
 }
@@ -210,65 +172,54 @@ func (f *fleet) complaints() string {
 }
 
 // start lets all processes take jobs.
-func (f *fleet) start(ctx context.Context, s setting) error {
+func (f *fleet) start(ctx context.Context, s setting) {
 	f.mu.Lock()
 	f.done, f.took = 0, nil
 	f.mu.Unlock()
-	encoded, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return f.tell(ctx, "start "+string(encoded), "started")
+	tell(ctx, f.processes, "start "+string(must(json.Marshal(s))), "started")
 }
 
-func (f *fleet) stop(ctx context.Context) error { return f.tell(ctx, "stop", "stopped") }
+func (f *fleet) stop(ctx context.Context) { tell(ctx, f.processes, "stop", "stopped") }
 
 // ask sends a command to one process.
-func (f *fleet) ask(ctx context.Context, command, answer string) error {
-	return (&fleet{processes: f.processes[:1]}).tell(ctx, command, answer)
+func (f *fleet) ask(ctx context.Context, command, answer string) {
+	tell(ctx, f.processes[:1], command, answer)
 }
 
 // tell sends a command to all processes, and then waits for their answers.
-func (f *fleet) tell(ctx context.Context, command, answer string) error {
-	for _, p := range f.processes {
+func tell(ctx context.Context, processes []*process, command, answer string) {
+	for _, p := range processes {
 		if _, err := fmt.Fprintln(p.in, command); err != nil {
-			return fmt.Errorf("%w: %s", err, p.errors.String())
+			fail("%w: %s", err, p.errors.String())
 		}
 	}
-	for _, p := range f.processes {
-		if err := p.expect(ctx, answer); err != nil {
-			return err
-		}
+	for _, p := range processes {
+		p.expect(ctx, answer)
 	}
-	return nil
 }
 
-func (p *process) expect(ctx context.Context, answer string) error {
+func (p *process) expect(ctx context.Context, answer string) {
 	select {
 	case got, ok := <-p.answers:
 		if !ok {
-			return fmt.Errorf("the worker process has ended: %s", p.errors.String())
+			fail("the worker process has ended: %s", p.errors.String())
 		}
 		if got != answer {
-			return fmt.Errorf("the worker process said %q instead of %q", got, answer)
+			fail("the worker process said %q instead of %q", got, answer)
 		}
-		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("no answer %q: %w: %s", answer, ctx.Err(), p.errors.String())
+		fail("no answer %q: %w: %s", answer, ctx.Err(), p.errors.String())
 	}
 }
 
 // kill kills a process, as a crash would, and waits until it has ended. The process
 // leaves the fleet.
-func (f *fleet) kill() error {
+func (f *fleet) kill() {
 	p := f.processes[0]
-	if err := p.cmd.Process.Kill(); err != nil {
-		return err
-	}
+	check(p.cmd.Process.Kill())
 	for range p.answers {
 	}
 	f.processes = f.processes[1:]
-	return nil
 }
 
 // close ends the processes and waits for them.

@@ -54,18 +54,15 @@ func familyTime(parent int) time.Duration {
 }
 
 // postmaster returns the id of the first process of the server, which must run on this machine.
-func (s *server) postmaster(ctx context.Context) (int, error) {
+func (s *server) postmaster(ctx context.Context) int {
 	var pid int
 	var directory string
-	err := s.admin.QueryRow(ctx, "select pid, current_setting('data_directory') from pg_stat_activity where backend_type = 'checkpointer'").Scan(&pid, &directory)
-	if err != nil {
-		return 0, fmt.Errorf("find the server: %w", err)
-	}
+	check(s.admin.QueryRow(ctx, "select pid, current_setting('data_directory') from pg_stat_activity where backend_type = 'checkpointer'").Scan(&pid, &directory))
 	stat, ok := statOf(strconv.Itoa(pid))
 	if !ok || s.local == nil && !runsHere(stat.parent, directory) {
-		return 0, skip("the server runs on another machine, or this system has no /proc")
+		check(skip("the server runs on another machine, or this system has no /proc"))
 	}
-	return stat.parent, nil
+	return stat.parent
 }
 
 // runsHere reports whether a process works in the data directory of the server.

@@ -22,15 +22,10 @@ const (
 // for the disk.
 const singlesFraction = 20
 
-func publishRows() (all []row) {
+func publishRows() []row {
 	s := &sitting{
 		name: "publish",
-		open: func(ctx context.Context, b *bench, system string) (measure, error) {
-			d, err := b.newDatabase(ctx)
-			if err != nil {
-				return nil, err
-			}
-			p := publishing{events: b.events, connections: 2, batch: batchSize}
+		open: func(ctx context.Context, b *bench, system string) measure {
 			table, sql := "posthorn.events", publishBatchSQL
 			if system != eventsSystem {
 				table = bareTables[system]
@@ -39,11 +34,8 @@ func publishRows() (all []row) {
 					select 1, 1, m.type, m.payload
 					from unnest($1::text[], $2::json[]) m (type, payload)`
 			}
-			inserting, err := d.inserting(ctx, p, table, sql)
-			return func(ctx context.Context) ([]float64, error) {
-				speed, err := inserting(ctx)
-				return []float64{speed}, err
-			}, err
+			p := publishing{events: b.events, connections: 2, batch: batchSize}
+			return b.newDatabase(ctx).inserting(ctx, p, table, sql).alone()
 		},
 	}
 	measured := "multi-row INSERT into a bare table, %s; 2 connections each"
@@ -61,19 +53,13 @@ func publishRows() (all []row) {
 		{
 			work: "publish, one per commit, 16 connections", floor: atLeast(0.85), target: atLeast(0.95), unit: "/s",
 			ours: "publish", peer: "single-row INSERT into a bare table, one index",
-			prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-				d, err := b.newDatabase(ctx)
-				if err != nil {
-					return nil, nil, err
-				}
+			prepare: func(ctx context.Context, b *bench) (ours, peer side) {
+				d := b.newDatabase(ctx)
 				p := publishing{events: max(b.events/singlesFraction, 100), connections: 16, batch: 1}
-				ours, err = d.inserting(ctx, p, "posthorn.events", "select posthorn.publish('default', $1::text, $2::json)")
-				if err != nil {
-					return nil, nil, err
-				}
-				peer, err = d.inserting(ctx, p, "bare.events",
+				ours = d.inserting(ctx, p, "posthorn.events", "select posthorn.publish('default', $1::text, $2::json)")
+				peer = d.inserting(ctx, p, "bare.events",
 					"insert into bare.events (namespace_id, stream_id, type, payload) values (1, 1, $1::text, $2::json)")
-				return ours, peer, err
+				return ours, peer
 			},
 		},
 	}
@@ -90,80 +76,51 @@ var bareTables = map[string]string{oneIndex: "bare.events", twoIndexes: "bare.in
 // publishing says how events are inserted. Each statement is a transaction.
 type publishing struct{ events, connections, batch int }
 
-func (d *database) inserting(ctx context.Context, p publishing, table, sql string) (side, error) {
-	crew, err := d.crew(ctx, p.connections, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := crew.prepare(ctx, "insert", sql); err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (float64, error) {
-		before, err := d.count(ctx, table)
-		if err != nil {
-			return 0, err
-		}
-		speed, err := crew.run(ctx, p.events, func(ctx context.Context, i int, conn *pgx.Conn) (int, error) {
+func (d *database) inserting(ctx context.Context, p publishing, table, sql string) side {
+	crew := d.crew(ctx, p.connections, nil, statements{"insert": sql})
+	return func(ctx context.Context) float64 {
+		before := d.count(ctx, table)
+		speed := crew.run(ctx, p.events, func(ctx context.Context, i int, conn *pgx.Conn) int {
 			return insert(ctx, conn, crew.share(p.events, i), p.batch)
 		})
-		if err != nil {
-			return 0, err
-		}
-		after, err := d.count(ctx, table)
-		if err == nil && after-before != p.events {
-			err = fmt.Errorf("%d events arrived instead of %d", after-before, p.events)
-		}
-		return speed, err
-	}, nil
-}
-
-func (d *database) count(ctx context.Context, table string) (n int, err error) {
-	return n, d.QueryRow(ctx, "select count(*) from "+table).Scan(&n)
+		expect("new events", d.count(ctx, table)-before, p.events)
+		return speed
+	}
 }
 
 // insert runs the prepared statement until it has inserted n events. The parameters
 // are encoded once, since the server's work is compared.
-func insert(ctx context.Context, conn *pgx.Conn, n, batch int) (int, error) {
+func insert(ctx context.Context, conn *pgx.Conn, n, batch int) int {
 	single := batch == 1
-	parameters, err := messages(conn, batch, single)
-	if err != nil {
-		return 0, err
-	}
-	done := 0
-	for ; done < n; done += batch {
+	parameters := messages(conn, batch, single)
+	for done := 0; done < n; done += batch {
 		if batch > n-done {
 			batch = n - done
-			if parameters, err = messages(conn, batch, single); err != nil {
-				return done, err
-			}
+			parameters = messages(conn, batch, single)
 		}
-		if _, err := conn.PgConn().ExecPrepared(ctx, "insert", parameters, binaryFormat, binaryFormat).Close(); err != nil {
-			return done, err
-		}
+		execPrepared(ctx, conn, "insert", parameters...)
 	}
-	return done, nil
+	return n
 }
 
 var binaryFormat = []int16{pgx.BinaryFormatCode}
 
+// execPrepared runs a prepared statement.
+func execPrepared(ctx context.Context, conn *pgx.Conn, name string, parameters ...[]byte) {
+	must(conn.PgConn().ExecPrepared(ctx, name, parameters, binaryFormat, binaryFormat).Close())
+}
+
 // messages are the parameters of a statement: arrays, or single values.
-func messages(conn *pgx.Conn, n int, single bool) ([][]byte, error) {
+func messages(conn *pgx.Conn, n int, single bool) [][]byte {
 	if single {
-		return [][]byte{[]byte(eventType), []byte(payload)}, nil
+		return [][]byte{[]byte(eventType), []byte(payload)}
 	}
 	types := slices.Repeat([]string{eventType}, n)
 	payloads := slices.Repeat([]json.RawMessage{json.RawMessage(payload)}, n)
-	return encode(conn, []uint32{pgtype.TextArrayOID, pgtype.JSONArrayOID}, types, payloads)
+	return [][]byte{encode(conn, pgtype.TextArrayOID, types), encode(conn, pgtype.JSONArrayOID, payloads)}
 }
 
-// encode encodes values as parameters in binary format.
-func encode(conn *pgx.Conn, types []uint32, values ...any) ([][]byte, error) {
-	parameters := make([][]byte, len(values))
-	for i, value := range values {
-		var err error
-		if parameters[i], err = conn.TypeMap().Encode(types[i], pgx.BinaryFormatCode, value, nil); err != nil {
-			return nil, err
-		}
-	}
-	return parameters, nil
+// encode encodes a value as a parameter in binary format.
+func encode(conn *pgx.Conn, oid uint32, value any) []byte {
+	return must(conn.TypeMap().Encode(oid, pgx.BinaryFormatCode, value, nil))
 }

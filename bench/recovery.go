@@ -9,25 +9,11 @@ import (
 // recoveryRows measure how long a crash holds up the work. Posthorn's sides check that
 // nothing is lost: each job and event has its effect exactly once.
 func recoveryRows() (all []row) {
-	worker := &sitting{name: "worker killed", open: func(ctx context.Context, b *bench, system string) (measure, error) {
-		w, err := b.openWork(ctx, system, "insert", 2)
-		if err != nil {
-			return nil, err
-		}
-		w.best.Lease = int(b.lease.Milliseconds())
-		return func(ctx context.Context) ([]float64, error) { return w.killWorker(ctx, b.itemsOf(system, "insert")) }, nil
+	worker := &sitting{name: "worker killed", open: func(ctx context.Context, b *bench, system string) measure {
+		return b.killing(ctx, system, 2, (*work).killWorker)
 	}}
-	server := &sitting{name: "Postgres killed", open: func(ctx context.Context, b *bench, system string) (measure, error) {
-		own, err := b.expendable(ctx)
-		if err != nil {
-			return nil, err
-		}
-		w, err := own.openWork(ctx, system, "insert", 1)
-		if err != nil {
-			return nil, err
-		}
-		w.best.Lease = int(b.lease.Milliseconds()) // jobs of claims whose answers were lost come back after it
-		return func(ctx context.Context) ([]float64, error) { return w.killServer(ctx, b.itemsOf(system, "insert")) }, nil
+	server := &sitting{name: "Postgres killed", open: func(ctx context.Context, b *bench, system string) measure {
+		return b.expendable(ctx).killing(ctx, system, 1, (*work).killServer)
 	}}
 	label := "one of two worker processes is killed: until every job is done"
 	for _, system := range []string{jobsSystem, eventsSystem} {
@@ -50,121 +36,91 @@ func recoveryRows() (all []row) {
 
 var itemNames = map[string]string{jobsSystem: "jobs", eventsSystem: "events"}
 
+// killing measures the time after a kill while jobs with an INSERT are worked on. Jobs of
+// a killed process, or of claims whose answers were lost, come back after the lease.
+func (b *bench) killing(ctx context.Context, system string, processes int, kill func(w *work, ctx context.Context, n int) time.Duration) measure {
+	w := b.openWork(ctx, system, "insert", processes)
+	w.best.Lease = int(b.lease.Milliseconds())
+	return func(ctx context.Context) []float64 {
+		ctx, cancel := context.WithTimeout(ctx, sideTimeout)
+		defer cancel()
+		return []float64{kill(w, ctx, b.itemsOf(system, "insert")).Seconds()}
+	}
+}
+
 // expendable is a bench with a server of its own, which may be killed. The server is
 // stopped at the end of the row.
-func (b *bench) expendable(ctx context.Context) (*bench, error) {
-	if b.own != nil {
-		return b.own, nil
+func (b *bench) expendable(ctx context.Context) *bench {
+	if b.own == nil {
+		o := b.options
+		o.databaseURL = ""
+		s, err := openServer(ctx, o, b.progress)
+		if err != nil {
+			check(skip(err.Error()))
+		}
+		b.own = &bench{options: o, server: s, progress: b.progress}
 	}
-	o := b.options
-	o.databaseURL = ""
-	s, err := openServer(ctx, o, b.progress)
-	if err != nil {
-		return nil, skip(err.Error())
-	}
-	b.own = &bench{options: o, server: s, progress: b.progress}
-	return b.own, nil
+	return b.own
 }
 
 // begin lets the worker processes do a quarter of n jobs.
-func (w *work) begin(ctx context.Context, n int) error {
-	if err := w.prepare(ctx, n); err != nil {
-		return err
-	}
-	if err := w.start(ctx, w.best); err != nil {
-		return err
-	}
-	return w.wait(ctx, n/4)
+func (w *work) begin(ctx context.Context, n int) {
+	w.prepare(ctx, n)
+	w.start(ctx, w.best)
+	w.wait(ctx, n/4)
 }
 
-// killWorker returns the seconds until the jobs are done that a killed process held.
-func (w *work) killWorker(ctx context.Context, n int) ([]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
-	defer cancel()
-	if err := w.begin(ctx, n); err != nil {
-		return nil, err
-	}
+// killWorker returns the time until the jobs are done that a killed process held.
+func (w *work) killWorker(ctx context.Context, n int) time.Duration {
+	w.begin(ctx, n)
 	killed := time.Now()
-	if err := w.fleet.kill(); err != nil {
-		return nil, err
-	}
-	if err := w.complete(ctx); err != nil {
-		return nil, err
-	}
+	w.fleet.kill()
+	w.complete(ctx)
 	took := time.Since(killed)
-	if err := w.stop(ctx); err != nil {
-		return nil, err
-	}
-	if err := w.checkEffects(ctx, n); err != nil {
-		return nil, err
-	}
-	return []float64{took.Seconds()}, w.fleet.add(ctx)
+	w.stop(ctx)
+	w.checkEffects(ctx, n)
+	w.fleet.add(ctx)
+	return took
 }
 
-// killServer kills Postgres and starts it again, and returns the seconds from then until
+// killServer kills Postgres and starts it again, and returns the time from then until
 // another job is done.
-func (w *work) killServer(ctx context.Context, n int) ([]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
-	defer cancel()
-	if err := w.reconnect(ctx); err != nil { // after the kill of another system's round
-		return nil, err
-	}
-	if err := w.begin(ctx, n); err != nil {
-		return nil, err
-	}
-	if err := w.server.restart(ctx); err != nil {
-		return nil, err
-	}
+func (w *work) killServer(ctx context.Context, n int) time.Duration {
+	w.reconnect(ctx) // after the kill of another system's round
+	w.begin(ctx, n)
+	w.server.restart(ctx)
 	// Postgres' own recovery depends on the disk, and is the same for every system.
 	back, before := time.Now(), w.progress()
-	if err := w.insist(ctx, n/4); err != nil {
-		return nil, err
-	}
-	if err := w.wait(ctx, before+1); err != nil {
-		return nil, err
-	}
+	w.insist(ctx, n/4)
+	w.wait(ctx, before+1)
 	took := time.Since(back)
-	if err := w.reconnect(ctx); err != nil {
-		return nil, err
+	w.reconnect(ctx)
+	if !isOurs(w.name) { // a peer may wait for an hour before it repeats a job whose end it could not write
+		w.stop(ctx)
+		return took
 	}
-	// A peer may wait for an hour before it repeats a job whose end it could not write.
-	if w.name != jobsSystem && w.name != eventsSystem {
-		return []float64{took.Seconds()}, w.stop(ctx)
-	}
-	if err := w.complete(ctx); err != nil {
-		return nil, err
-	}
-	if err := w.stop(ctx); err != nil {
-		return nil, err
-	}
-	return []float64{took.Seconds()}, w.checkEffects(ctx, n+n/4)
+	w.complete(ctx)
+	w.stop(ctx)
+	w.checkEffects(ctx, n+n/4)
+	return took
 }
 
 // insist adds n jobs when the connections to a killed server are replaced. A peer may
 // have taken all earlier jobs.
-func (w *work) insist(ctx context.Context, n int) error {
+func (w *work) insist(ctx context.Context, n int) {
 	for {
-		err := w.enqueue(ctx, same(n))
+		err := caught(func() { w.enqueue(ctx, same(n)) })
 		if err == nil {
-			return nil
+			return
 		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return err
-		}
+		naming(err.Error(), func() { sleep(ctx, time.Millisecond) })
 	}
 }
 
 // reconnect replaces the connection of a database whose server was killed.
-func (d *database) reconnect(ctx context.Context) error {
-	if d.Ping(ctx) == nil {
-		return nil
+func (d *database) reconnect(ctx context.Context) {
+	if d.Ping(ctx) != nil {
+		d.Conn.Close(ctx)
+		d.Conn = d.connect(ctx, nil)
 	}
-	d.Conn.Close(ctx)
-	conn, err := d.connect(ctx, nil)
-	if err == nil {
-		d.Conn = conn
-	}
-	return err
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -45,6 +43,13 @@ type result struct {
 	PeerMed float64 `json:"peer_median,omitempty"`
 	Verdict string  `json:"verdict,omitempty"`
 	Skipped string  `json:"skipped,omitempty"`
+}
+
+func newResult(r row, run string) result {
+	return result{
+		row: r, Work: r.work, Ours: r.ours, Peer: r.peer, Unit: r.unit,
+		Floor: r.floor.String(), Target: r.target.String(), Run: run,
+	}
 }
 
 // sum computes the values that follow from the rounds. The ratio is the median of the
@@ -137,46 +142,42 @@ func (o options) heading(version string) string {
 		figure(float64(o.logEvents)), figure(float64(o.logGroups)))
 }
 
-func (r *report) text(w io.Writer) error {
+func (r *report) text(w io.Writer) {
 	fmt.Fprintf(w, "%s\n\n", r.Run)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, strings.Join(columns, "\t"))
 	for _, result := range r.Results {
 		fmt.Fprintln(table, strings.Join(result.cells(), "\t"))
 	}
-	return table.Flush()
+	check(table.Flush())
 }
 
-func (r *report) markdown(w io.Writer) error {
+func (r *report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "%s.\n\n", r.Run)
+	writeTable(w, r.Results, nil)
+}
+
+// writeTable writes results as Markdown, with the numbers of their runs if there are
+// several.
+func writeTable(w io.Writer, results []result, runs []string) {
 	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
-	for _, result := range r.Results {
-		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(result.cells(), " | ")); err != nil {
-			return err
+	for _, one := range results {
+		cells := one.cells()
+		if len(runs) > 1 {
+			cells[len(cells)-1] += fmt.Sprintf("; run %d", slices.Index(runs, one.Run)+1)
 		}
+		fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))
 	}
-	return nil
 }
 
 // writeJSON writes one result in a line, so that a diff shows the rows that have
 // changed.
-func writeJSON(file string, r *report) error {
-	var out bytes.Buffer
-	encode := func(name string, value any, end string) error {
-		document, err := json.Marshal(value)
-		fmt.Fprintf(&out, "%s%s%s\n", name, document, end)
-		return err
-	}
-	err := encode(`{"run": `, r.Run, `, "results": [`)
+func (r *report) writeJSON(file string) {
+	encode := func(part any) string { return string(must(json.Marshal(part))) }
+	lines := make([]string, len(r.Results))
 	for i, one := range r.Results {
-		end := ","
-		if i+1 == len(r.Results) {
-			end = ""
-		}
-		err = errors.Join(err, encode("", one, end))
+		lines[i] = encode(one)
 	}
-	if err := errors.Join(err, encode(`], "samples": `, r.Samples, "}")); err != nil {
-		return err
-	}
-	return os.WriteFile(file, out.Bytes(), 0o644)
+	document := fmt.Sprintf("{\"run\": %s, \"results\": [\n%s\n], \"samples\": %s}\n", encode(r.Run), strings.Join(lines, ",\n"), encode(r.Samples))
+	check(os.WriteFile(file, []byte(document), 0o644))
 }

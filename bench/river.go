@@ -12,44 +12,27 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-func (b *bench) newRiver(ctx context.Context) (*jobSystem, error) {
-	d, err := b.newPlainDatabase(ctx)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := d.openPool(ctx)
-	if err != nil {
-		return nil, err
-	}
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: quiet})
-	if err != nil {
-		return nil, err
-	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return nil, err
-	}
+func (b *bench) newRiver(ctx context.Context) *jobSystem {
+	d := b.newPlainDatabase(ctx)
+	driver := riverpgxv5.New(d.openPool(ctx))
+	migrator := must(rivermigrate.New(driver, &rivermigrate.Config{Logger: quiet}))
+	must(migrator.Migrate(ctx, rivermigrate.DirectionUp, nil))
 	// A client that inserts notifies workers at most once in FetchCooldown.
-	inserter, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: quiet, FetchCooldown: river.FetchCooldownMin})
-	if err != nil {
-		return nil, err
-	}
+	inserter := must(river.NewClient(driver, &river.Config{Logger: quiet, FetchCooldown: river.FetchCooldownMin}))
 	return &jobSystem{
 		name: riverSystem, database: d, schemas: []string{"public"}, jobs: "river_job",
 		left: "river_job where state <> 'completed'", finished: "truncate river_job",
-		enqueue: func(ctx context.Context, payloads []string) error {
+		enqueue: func(ctx context.Context, payloads []string) {
 			jobs := make([]river.InsertManyParams, len(payloads))
 			for i, payload := range payloads {
 				jobs[i].Args = benchJob{json.RawMessage(payload)}
 			}
-			// It uses COPY, and returns no jobs.
-			_, err := inserter.InsertManyFast(ctx, jobs)
-			return err
+			must(inserter.InsertManyFast(ctx, jobs)) // it uses COPY, and returns no jobs
 		},
-		one: func(ctx context.Context, payload string) error {
-			_, err := inserter.Insert(ctx, benchJob{json.RawMessage(payload)}, nil)
-			return err
+		one: func(ctx context.Context, payload string) {
+			must(inserter.Insert(ctx, benchJob{json.RawMessage(payload)}, nil))
 		},
-	}, nil
+	}
 }
 
 // riverConfig returns River's best settings. A client fetches as many jobs as it has
@@ -85,31 +68,21 @@ func (j *benchJob) UnmarshalJSON(payload []byte) error {
 	return nil
 }
 
-func newRiverWorker(ctx context.Context, c workerConfig, r *reporter) (*riverWorker, error) {
-	config, err := pgxpool.ParseConfig(c.URL)
-	if err != nil {
-		return nil, err
-	}
-	config.MaxConns = int32(c.Connections)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	return &riverWorker{config: c, reporter: r, pool: pool}, pool.Ping(ctx)
+func newRiverWorker(ctx context.Context, c workerConfig, r *reporter) *riverWorker {
+	pool := openPool(ctx, c.URL, 0, int32(c.Connections))
+	check(pool.Ping(ctx))
+	return &riverWorker{config: c, reporter: r, pool: pool}
 }
 
-func (w *riverWorker) start(ctx context.Context, s setting) (err error) {
+func (w *riverWorker) start(ctx context.Context, s setting) {
 	bundle := river.NewWorkers()
 	river.AddWorker(bundle, river.WorkFunc(w.work))
 	config := riverConfig(bundle, s.Concurrency)
 	if s.Idle {
 		config.FetchCooldown, config.FetchPollInterval = 0, 0
 	}
-	w.client, err = river.NewClient(riverpgxv5.New(w.pool), config)
-	if err != nil {
-		return err
-	}
-	return w.client.Start(ctx)
+	w.client = must(river.NewClient(riverpgxv5.New(w.pool), config))
+	check(w.client.Start(ctx))
 }
 
 func (w *riverWorker) work(ctx context.Context, job *river.Job[benchJob]) error {
@@ -129,4 +102,4 @@ func (w *riverWorker) work(ctx context.Context, job *river.Job[benchJob]) error 
 	return err
 }
 
-func (w *riverWorker) stop(ctx context.Context) error { return w.client.Stop(ctx) }
+func (w *riverWorker) stop(ctx context.Context) { check(w.client.Stop(ctx)) }

@@ -14,12 +14,12 @@ type row struct {
 	ours   string // the measured work of Posthorn
 	peer   string // the other side's work; empty for none
 	unit   string // of both sides
-	// prepare prepares the two sides. It may return a skip. It may return no second
+	// prepare prepares the two sides. It may fail with a skip. It may return no second
 	// side: then the limits apply to the value of the first.
-	prepare func(ctx context.Context, b *bench) (ours, peer side, err error)
+	prepare func(ctx context.Context, b *bench) (ours, peer side)
 
 	sitting *sitting // shared with neighbouring rows; nil for none
-	systems []string // ours, and the other system, if it is one; the names of systemNames
+	systems []string // ours, and the other system, if it is one; see jobSystem.name
 	chart   chartBar
 	once    bool // measured in one round, which is long
 }
@@ -31,7 +31,12 @@ func (r row) sits(other row) bool {
 
 // side does its work once, checks that all of it was done, and returns its speed or
 // latency.
-type side func(ctx context.Context) (float64, error)
+type side func(ctx context.Context) float64
+
+// alone returns the measure of a side, in a sitting in which it has no other figure.
+func (s side) alone() measure {
+	return func(ctx context.Context) []float64 { return []float64{s(ctx)} }
+}
 
 // skip is the reason why a row cannot be measured here.
 type skip string
@@ -77,7 +82,7 @@ func trimZeros(ratio float64) string {
 // further ones.
 func rows(o options) []row {
 	var all []row
-	for _, some := range [][]row{publishRows(), takeRows, subscriptionRows, handlerRows, workRows(), jobRows(o), httpRows(), brokerRows, kafkaRows, listenRows(), webhookRows(), heldRows, caughtUpRows, pgqRows} {
+	for _, some := range [][]row{publishRows(), takeRows(), subscriptionRows, handlerRows, workRows(), jobRows(o), httpRows(), brokerRows, kafkaRows, listenRows(), webhookRows(), heldRows, caughtUpRows, pgqRows} {
 		all = append(all, some...)
 	}
 	return all

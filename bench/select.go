@@ -27,42 +27,30 @@ const selectSQL = `
 
 // selecting reads all n rows of the bare table by id, a thousand at a time,
 // distributed over the connections.
-func (d *database) selecting(ctx context.Context, n, connections int) (side, error) {
-	crew, err := d.crew(ctx, connections, consumerParameters)
-	if err != nil {
-		return nil, err
-	}
-	if err := crew.prepare(ctx, "select", selectSQL); err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (float64, error) {
+func (d *database) selecting(ctx context.Context, n, connections int) side {
+	crew := d.crew(ctx, connections, consumerParameters, statements{"select": selectSQL})
+	return func(ctx context.Context) float64 {
 		var next atomic.Int64
-		return crew.run(ctx, n, func(ctx context.Context, _ int, conn *pgx.Conn) (int, error) {
-			done := 0
+		return crew.run(ctx, n, func(ctx context.Context, _ int, conn *pgx.Conn) (done int) {
 			for {
 				from := next.Add(batchSize) - batchSize
 				if from >= int64(n) {
-					return done, nil
+					return done
 				}
-				k, err := selectRange(ctx, conn, from, from+batchSize)
-				if err != nil {
-					return done, err
-				}
-				done += k
+				done += countPrepared(ctx, conn, "select", int8Value(from), int8Value(from+batchSize))
 			}
 		})
-	}, nil
+	}
 }
 
-func selectRange(ctx context.Context, conn *pgx.Conn, from, to int64) (int, error) {
-	parameters := [][]byte{int8Value(from), int8Value(to)}
-	rows := conn.PgConn().ExecPrepared(ctx, "select", parameters, binaryFormat, binaryFormat)
-	n := 0
+// countPrepared returns the number of rows of a prepared statement.
+func countPrepared(ctx context.Context, conn *pgx.Conn, name string, parameters ...[]byte) (n int) {
+	rows := conn.PgConn().ExecPrepared(ctx, name, parameters, binaryFormat, binaryFormat)
 	for rows.NextRow() {
 		n++
 	}
-	_, err := rows.Close()
-	return n, err
+	must(rows.Close())
+	return n
 }
 
 func int8Value(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }

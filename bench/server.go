@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +38,8 @@ type server struct {
 	token   string // part of the names of the benchmark's databases
 	count   atomic.Int64
 
-	template string // a database with Posthorn's schema, once it exists
+	template  string // the name of a database with Posthorn's schema, once it exists
+	databases []*database
 
 	local  *localpg.Server // nil if a URL was given
 	binDir string
@@ -46,15 +48,16 @@ type server struct {
 
 func openServer(ctx context.Context, o options, progress io.Writer) (*server, error) {
 	s := &server{token: newToken(), binDir: o.binDir}
-	given := o.databaseURL
-	if given == "" {
-		fmt.Fprintln(progress, "starting a server")
-		if err := s.start(ctx); err != nil {
-			return nil, err
+	err := caught(func() {
+		given := o.databaseURL
+		if given == "" {
+			fmt.Fprintln(progress, "starting a server")
+			s.start(ctx)
+			given = s.local.URL()
 		}
-		given = s.local.URL()
-	}
-	if err := s.connect(ctx, given); err != nil {
+		s.connect(ctx, given)
+	})
+	if err != nil {
 		s.close()
 		return nil, err
 	}
@@ -67,63 +70,50 @@ func newToken() string {
 	return hex.EncodeToString(token[:])
 }
 
-func (s *server) start(ctx context.Context) (err error) {
+func (s *server) start(ctx context.Context) {
 	// On a disk and not in memory, unlike tests: commits must wait for the disk.
-	if s.dir, err = os.MkdirTemp("", "posthorn-bench-"); err != nil {
-		return err
-	}
+	s.dir = must(os.MkdirTemp("", "posthorn-bench-"))
 	// If root starts the server, it runs under another account, which must enter the
 	// directory.
-	if err = os.Chmod(s.dir, 0o755); err == nil {
-		err = s.launch(ctx)
-	}
-	if err != nil {
-		os.RemoveAll(s.dir)
-	}
-	return err
+	check(os.Chmod(s.dir, 0o755))
+	s.launch(ctx)
 }
 
-func (s *server) launch(ctx context.Context) (err error) {
-	s.local, err = localpg.Start(ctx, localpg.Config{Dir: s.dir, BinDir: s.binDir, Settings: serverSettings, Logger: quiet})
-	return err
+func (s *server) launch(ctx context.Context) {
+	s.local = must(localpg.Start(ctx, localpg.Config{Dir: s.dir, BinDir: s.binDir, Settings: serverSettings, Logger: quiet}))
 }
 
 // restart kills the server that openServer started, and starts it again at the same
 // address.
-func (s *server) restart(ctx context.Context) error {
-	if err := s.local.Kill(); err != nil {
-		return err
-	}
-	if err := s.launch(ctx); err != nil {
-		return err
-	}
+func (s *server) restart(ctx context.Context) {
+	check(s.local.Kill())
+	s.launch(ctx)
 	s.admin.Close(ctx)
-	return s.connect(ctx, s.local.URL())
+	s.connect(ctx, s.local.URL())
 }
 
-func (s *server) connect(ctx context.Context, given string) (err error) {
+func (s *server) connect(ctx context.Context, given string) {
+	var err error
 	if s.url, err = url.Parse(given); err != nil || s.url.Scheme == "" {
-		return fmt.Errorf("not a URL of the form postgres://user:password@host:port/database")
+		fail("not a URL of the form postgres://user:password@host:port/database")
 	}
-	if s.admin, err = pgx.Connect(ctx, given); err != nil {
-		return err
-	}
-	return s.admin.QueryRow(ctx, "show server_version").Scan(&s.version)
+	s.admin = must(pgx.Connect(ctx, given))
+	check(s.admin.QueryRow(ctx, "show server_version").Scan(&s.version))
 }
 
-// close stops the server that openServer started. It has its own context: an
-// interrupted run cleans up too.
+// close drops the databases that are left, and stops the server that openServer started.
+// It has its own context: an interrupted run cleans up too.
 func (s *server) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	for _, d := range slices.Backward(slices.Clone(s.databases)) {
+		d.drop()
+	}
 	if s.admin != nil {
-		if s.template != "" {
-			s.admin.Exec(ctx, "drop database if exists "+s.template+" with (force)")
-		}
 		s.admin.Close(ctx)
 	}
 	if s.local != nil {
 		s.local.Stop(ctx)
-		os.RemoveAll(s.dir)
 	}
+	os.RemoveAll(s.dir)
 }

@@ -13,20 +13,18 @@ type setting struct {
 // settingsOf returns the settings to try.
 func settingsOf(system, task string) []setting {
 	switch system {
-	case "graphile":
+	case graphileSystem:
 		return graphileSettings(task)
-	case "river":
+	case riverSystem:
 		// A client fetches as many jobs as it has free workers.
 		if task == "note" {
 			return []setting{{Concurrency: 100}, {Concurrency: 1000}}
 		}
 		return []setting{{Concurrency: 100}, {Concurrency: 500}, {Concurrency: 1000}, {Concurrency: 2000}, {Concurrency: 5000}}
-	case "pgboss":
+	case pgbossSystem:
 		// Two workers of 1,000 jobs keep both cores busy; more jobs in a statement
 		// make it slower.
 		return []setting{{Concurrency: 2, Batch: 1000}, {Concurrency: 4, Batch: 1000}}
-	}
-	switch system {
 	case nodeJobsSystem, nodeEventsSystem:
 		return []setting{{Concurrency: 10, Batch: 1000}, {Concurrency: 10, Batch: 4000}}
 	case batchesSystem:

@@ -26,17 +26,13 @@ const samplesOfRun = 60
 func sustainedRows() (all []row) {
 	s := &sitting{
 		name: "sustained", once: true,
-		open: func(ctx context.Context, b *bench, system string) (measure, error) {
-			w, err := b.openQuick(ctx, system, load{rate: 100, batch: 1, n: warmUp})
-			if err != nil {
-				return nil, err
-			}
-			return func(ctx context.Context) ([]float64, error) {
+		open: func(ctx context.Context, b *bench, system string) measure {
+			w := b.openQuick(ctx, system, load{rate: 100, batch: 1, n: warmUp})
+			return func(ctx context.Context) (figures []float64) {
 				l := load{rate: sustainedRate, batch: 10, n: max(int(b.sustain.Seconds()*sustainedRate), 100)}
-				figures, samples, err := w.sustain(ctx, l)
-				b.samples[system] = samples
-				return figures, err
-			}, nil
+				figures, b.samples[system] = w.sustain(ctx, l)
+				return figures
+			}
 		},
 	}
 	figures := []struct{ name, unit, how string }{
@@ -52,8 +48,8 @@ func sustainedRows() (all []row) {
 				target = limit{}
 			}
 			all = append(all, s.row(row{
-				work: fmt.Sprintf("jobs at %s, %s, beside %s", at, f.name, systemNames[peer]), target: target, unit: f.unit,
-				ours: f.how, peer: "the same with " + systemNames[peer],
+				work: fmt.Sprintf("jobs at %s, %s, beside %s", at, f.name, labelOf(peer)), target: target, unit: f.unit,
+				ours: f.how, peer: "the same with " + labelOf(peer),
 			}, i, jobsSystem, peer))
 		}
 		all = append(all, s.row(row{work: fmt.Sprintf("events at %s, %s", at, f.name), unit: f.unit, ours: f.how}, i, eventsSystem))
@@ -63,54 +59,45 @@ func sustainedRows() (all []row) {
 
 // sustain works at a rate and takes samples. Its figures are the 99th percentile of
 // the latency, the most dead rows, and the megabytes on disk at the end.
-func (w *work) sustain(ctx context.Context, l load) ([]float64, []sample, error) {
-	conn, err := w.connect(ctx, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
+func (w *work) sustain(ctx context.Context, l load) ([]float64, []sample) {
+	watcher := &database{Conn: w.connect(ctx, nil)}
+	defer watcher.Close(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	watched, end := context.WithCancel(ctx)
 	defer end()
 	var samples []sample
 	var failed error
-	var watching sync.WaitGroup
 	every := time.Duration(float64(l.n) / l.rate / samplesOfRun * float64(time.Second))
-	watching.Go(func() { samples, failed = w.watch(watched, &database{Conn: conn}, every) })
-	latency, err := w.latency(ctx, l)
+	watching.Go(func() { failed = caught(func() { samples = w.watch(watched, watcher, every) }) })
+	latency := w.latency(ctx, l)
 	end()
 	watching.Wait()
-	if err == nil {
-		err = failed
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	most := 0.0
+	check(failed)
+	bytes, most := w.occupied(ctx, w.schemas)
 	for _, s := range samples {
 		most = max(most, s.Dead)
 	}
-	bytes, dead, err := w.occupied(ctx, w.schemas)
-	return []float64{latency[1], max(most, dead), bytes / 1e6}, samples, err
+	return []float64{latency[1], most, bytes / 1e6}, samples
 }
 
 // watch takes samples until the context ends, on another connection to the database.
-func (w *work) watch(ctx context.Context, d *database, every time.Duration) (samples []sample, err error) {
+func (w *work) watch(ctx context.Context, d *database, every time.Duration) (samples []sample) {
 	start, before, done := time.Now(), time.Now(), 0
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return samples, nil
+			return samples
 		case <-tick.C:
 		}
-		bytes, dead, err := d.occupied(ctx, w.schemas)
+		var bytes, dead float64
+		err := caught(func() { bytes, dead = d.occupied(ctx, w.schemas) })
 		if ctx.Err() != nil {
-			return samples, nil
+			return samples
 		}
-		if err != nil {
-			return nil, err
-		}
+		check(err)
 		now, all := time.Now(), w.progress()
 		samples = append(samples, sample{
 			Seconds: now.Sub(start).Seconds(), Done: float64(all-done) / now.Sub(before).Seconds(), Bytes: bytes, Dead: dead,

@@ -9,48 +9,42 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-var takeRows = []row{
-	{
-		work: "take + settle, windows of 1,000, two workers", floor: atLeast(0.55), target: atLeast(0.8), unit: "/s",
-		ours: "take + lease_events", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
-		prepare: besideSelect(reading{size: 1000, workers: 2, claim: take}),
-	},
-	{
-		work: "take + settle, windows of 1,000, tables never vacuumed or analysed", floor: atLeast(0.55), target: atLeast(0.8), unit: "/s",
-		ours: "take + lease_events", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
-		prepare: besideSelect(reading{size: 1000, workers: 2, claim: take, fresh: true}),
-	},
-	{
-		work: "take + settle, windows of 100, two workers", floor: atLeast(0.25), target: atLeast(0.5), unit: "/s",
-		ours: "take + lease_events", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
-		prepare: besideSelect(reading{size: 100, workers: 2, claim: take}),
-	},
-	{
-		work: "claim() + settle() from SQL, 1,000, two workers", floor: atLeast(0.3), target: atLeast(0.4), unit: "/s",
-		ours: "claim, settle", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
-		prepare: besideSelect(reading{size: 1000, workers: 2, claim: claim}),
-	},
-	{
-		work: "order by key, 16 slots, four workers", floor: atLeast(0.2), target: atLeast(0.4), unit: "/s",
-		ours: "take + lease_events, 1,000", peer: "SELECT of the same rows, 1,000 at a time, 4 connections",
-		prepare: besideSelect(reading{size: 1000, workers: 4, claim: take, config: `{"order": "key", "slots": 16}`}),
-	},
-	{
+func takeRows() (all []row) {
+	for _, one := range []struct {
+		work          string
+		floor, target float64
+		ours          string
+		reading
+	}{
+		{"take + settle, windows of 1,000, two workers", 0.55, 0.8, "take + lease_events", reading{size: 1000, workers: 2, claim: take}},
+		{"take + settle, windows of 1,000, tables never vacuumed or analysed", 0.55, 0.8, "take + lease_events", reading{size: 1000, workers: 2, claim: take, fresh: true}},
+		{"take + settle, windows of 100, two workers", 0.25, 0.5, "take + lease_events", reading{size: 100, workers: 2, claim: take}},
+		{"claim() + settle() from SQL, 1,000, two workers", 0.3, 0.4, "claim, settle", reading{size: 1000, workers: 2, claim: claim}},
+		{"order by key, 16 slots, four workers", 0.2, 0.4, "take + lease_events, 1,000", reading{size: 1000, workers: 4, claim: take, config: `{"order": "key", "slots": 16}`}},
+	} {
+		all = append(all, row{
+			work: one.work, floor: atLeast(one.floor), target: atLeast(one.target), unit: "/s",
+			ours: one.ours, peer: fmt.Sprintf("SELECT of the same rows, 1,000 at a time, %d connections", one.workers),
+			prepare: func(ctx context.Context, b *bench) (ours, peer side) {
+				open := b.fullLog
+				if one.fresh {
+					open = b.freshLog
+				}
+				d := open(ctx)
+				return d.taking(ctx, one.reading, b.events), d.selecting(ctx, b.events, one.workers)
+			},
+		})
+	}
+	return append(all, row{
 		work: "five groups, beside one with one worker", floor: atLeast(1.2), unit: "/s",
 		ours: "take + lease_events, 1,000, one worker each", peer: "one group with one worker",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-			d, err := b.fullLog(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			ours, err = d.taking(ctx, reading{size: 1000, workers: 5, groups: 5, claim: take}, b.events)
-			if err != nil {
-				return nil, nil, err
-			}
-			peer, err = d.taking(ctx, reading{size: 1000, workers: 1, claim: take}, b.events)
-			return ours, peer, err
+		prepare: func(ctx context.Context, b *bench) (ours, peer side) {
+			d := b.fullLog(ctx)
+			ours = d.taking(ctx, reading{size: 1000, workers: 5, groups: 5, claim: take}, b.events)
+			peer = d.taking(ctx, reading{size: 1000, workers: 1, claim: take}, b.events)
+			return ours, peer
 		},
-	},
+	})
 }
 
 // reading describes how a log is read from its beginning to its end.
@@ -64,128 +58,75 @@ type reading struct {
 	fresh   bool   // from tables that were never vacuumed or analysed
 }
 
-func besideSelect(r reading) func(ctx context.Context, b *bench) (ours, peer side, err error) {
-	return func(ctx context.Context, b *bench) (ours, peer side, err error) {
-		open := b.fullLog
-		if r.fresh {
-			open = b.freshLog
-		}
-		d, err := open(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		if ours, err = d.taking(ctx, r, b.events); err != nil {
-			return nil, nil, err
-		}
-		peer, err = d.selecting(ctx, b.events, r.workers)
-		return ours, peer, err
-	}
-}
-
 // taking reads n events with new groups in each round.
-func (d *database) taking(ctx context.Context, r reading, n int) (side, error) {
-	crew, err := d.claimers(ctx, r.workers)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (float64, error) {
-		groups, err := d.newGroups(ctx, max(r.groups, 1), r.config)
-		if err != nil {
-			return 0, err
-		}
-		if err := d.subscribe(ctx, groups, r.filter); err != nil {
-			return 0, err
+func (d *database) taking(ctx context.Context, r reading, n int) side {
+	crew := d.claimers(ctx, r.workers)
+	return func(ctx context.Context) float64 {
+		groups := d.newGroups(ctx, max(r.groups, 1), r.config)
+		if r.filter != "" {
+			d.subscribe(ctx, groups, r.filter)
 		}
 		return d.drainAll(ctx, crew, groups, n, r.size, r.claim)
-	}, nil
+	}
 }
 
 // claimers are connections that are ready to claim.
-func (d *database) claimers(ctx context.Context, n int) (crew, error) {
-	c, err := d.crew(ctx, n, consumerParameters)
-	if err != nil {
-		return nil, err
-	}
-	return c, c.prepareClaims(ctx)
+func (d *database) claimers(ctx context.Context, n int) crew {
+	return d.crew(ctx, n, consumerParameters, claimStatements)
 }
 
 // drainAll claims and settles the n events of each group, and checks that nothing is left.
-func (d *database) drainAll(ctx context.Context, c crew, groups []group, n, size int, claim claimer) (speed float64, err error) {
+func (d *database) drainAll(ctx context.Context, c crew, groups []group, n, size int, claim claimer) (speed float64) {
 	left := make([]atomic.Int64, len(groups))
 	for i := range left {
 		left[i].Store(int64(n))
 	}
-	speed, err = c.run(ctx, n*len(groups), func(ctx context.Context, i int, conn *pgx.Conn) (int, error) {
+	speed = c.run(ctx, n*len(groups), func(ctx context.Context, i int, conn *pgx.Conn) int {
 		k := i % len(groups)
 		return drain(ctx, conn, groups[k], size, claim, &left[k])
 	})
-	if err != nil {
-		return 0, err
-	}
-	return speed, d.checkSettled(ctx, groups)
+	d.checkSettled(ctx, groups)
+	return speed
 }
 
 // newGroups makes groups that start at the beginning of the log.
-func (d *database) newGroups(ctx context.Context, n int, config string) ([]group, error) {
+func (d *database) newGroups(ctx context.Context, n int, config string) []group {
 	if config == "" {
 		config = "{}"
 	}
 	groups := make([]group, n)
 	for i := range groups {
-		g := &groups[i]
-		g.name = fmt.Sprintf("bench-%d", d.names.Add(1))
-		err := d.QueryRow(ctx, `select posthorn.define_group('default', $1::text, $2::jsonb || '{"start": "beginning"}')`,
-			g.name, config).Scan(&g.id)
-		if err != nil {
-			return nil, err
-		}
+		name := fmt.Sprintf("bench-%d", d.names.Add(1))
+		id := value[int64](ctx, d, `select posthorn.define_group('default', $1::text, $2::jsonb || '{"start": "beginning"}')`, name, config)
+		groups[i] = group{id, name}
 	}
-	return groups, nil
+	return groups
 }
 
 // drain claims and settles until the group has no events left for any worker.
-func drain(ctx context.Context, conn *pgx.Conn, g group, size int, claim claimer, left *atomic.Int64) (int, error) {
+func drain(ctx context.Context, conn *pgx.Conn, g group, size int, claim claimer, left *atomic.Int64) int {
 	var last lease
 	done := 0
 	for left.Load() > 0 {
-		l, err := claim(ctx, conn, g, size, last)
-		if err != nil {
-			return done, err
+		if last = claim(ctx, conn, g, size, last); !last.held() {
+			sleep(ctx, 100*time.Microsecond) // the other workers have all remaining events
 		}
-		if last = l; !l.held() {
-			if err := pause(ctx); err != nil {
-				return done, err
-			}
-		}
-		done += l.events
-		left.Add(-int64(l.events))
+		done += last.events
+		left.Add(-int64(last.events))
 	}
-	return done, settle(ctx, conn, last)
-}
-
-// pause is for a worker that finds that the other workers have all remaining events.
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(100 * time.Microsecond):
-		return nil
-	}
+	settle(ctx, conn, last)
+	return done
 }
 
 // checkSettled checks that no lease or retry is left.
-func (d *database) checkSettled(ctx context.Context, groups []group) error {
+func (d *database) checkSettled(ctx context.Context, groups []group) {
 	for _, g := range groups {
 		var leases, retries int
-		err := d.QueryRow(ctx, `
+		check(d.QueryRow(ctx, `
 			select (select count(*) from posthorn.leases l where l.group_id = $1),
-				(select count(*) from posthorn.retries r where r.group_id = $1)`, g.id).Scan(&leases, &retries)
-		if err != nil {
-			return err
-		}
+				(select count(*) from posthorn.retries r where r.group_id = $1)`, g.id).Scan(&leases, &retries))
 		if leases != 0 || retries != 0 {
-			return fmt.Errorf("%s has %d leases and %d retries left", g.name, leases, retries)
+			fail("%s has %d leases and %d retries left", g.name, leases, retries)
 		}
 	}
-	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,14 +31,9 @@ func webhookRows() (all []row) {
 	const mixed, healthy = "all endpoints", "healthy endpoints"
 	s := &sitting{
 		name: "webhooks",
-		open: func(ctx context.Context, b *bench, system string) (measure, error) {
-			w, err := newWebhooks(ctx, b, system == mixed)
-			if err != nil {
-				return nil, err
-			}
-			return func(ctx context.Context) ([]float64, error) {
-				return percentiles(w.deliveryTimes(ctx, max(b.events/400, 20)))
-			}, nil
+		open: func(ctx context.Context, b *bench, system string) measure {
+			w := newWebhooks(ctx, b, system == mixed)
+			return func(ctx context.Context) []float64 { return percentiles(w.deliveryTimes(ctx, max(b.events/400, 20))) }
 		},
 	}
 	for i, percent := range []string{"p50", "p99"} {
@@ -58,9 +52,9 @@ type webhooks struct {
 	*httptest.Server
 	hanging chan struct{} // closed when they need not hang any more
 
-	mu    sync.Mutex
-	taken []float64 // milliseconds of each delivery to a healthy endpoint
-	more  chan struct{}
+	mu      sync.Mutex
+	taken   []float64 // milliseconds of each delivery to a healthy endpoint
+	arrived *counter  // of these deliveries
 }
 
 func conditionOf(webhook int) string {
@@ -73,37 +67,28 @@ func conditionOf(webhook int) string {
 	return "works"
 }
 
-func newWebhooks(ctx context.Context, b *bench, withSick bool) (*webhooks, error) {
-	d, err := b.newDatabase(ctx)
-	if err != nil {
-		return nil, err
-	}
-	w := &webhooks{database: d, hanging: make(chan struct{}), more: make(chan struct{}, 1)}
+func newWebhooks(ctx context.Context, b *bench, withSick bool) *webhooks {
+	d := b.newDatabase(ctx)
+	w := &webhooks{database: d, hanging: make(chan struct{})}
 	w.Server = httptest.NewServer(w)
 	d.atEnd(func() {
 		close(w.hanging)
 		w.Server.Close()
 	})
-	conn, err := d.connect(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	conn := d.connect(ctx, nil)
+	defer conn.Close(context.WithoutCancel(ctx))
 	a := admin.New(conn, "default")
 	for i := range manyWebhooks {
 		condition := conditionOf(i)
 		if condition != "works" && !withSick {
 			continue
 		}
-		_, err := a.CreateWebhook(ctx, "w"+strconv.Itoa(i), admin.WebhookSettings{
+		must(a.CreateWebhook(ctx, "w"+strconv.Itoa(i), admin.WebhookSettings{
 			URL: w.URL + "/" + condition, Body: "payload",
 			Filter: &admin.Subscription{Filter: fmt.Appendf(nil, `{"type": "t%d"}`, i%webhookTypes)},
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 	}
-	return w, nil
+	return w
 }
 
 // ServeHTTP is all endpoints. A payload is the time before it was published.
@@ -127,89 +112,51 @@ func (w *webhooks) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.taken = append(w.taken, float64(now.Sub(time.UnixMicro(published)).Microseconds())/1000)
-	select {
-	case w.more <- struct{}{}:
-	default:
-	}
+	w.taken = append(w.taken, milliseconds(now.Sub(time.UnixMicro(published))))
+	w.arrived.add()
 }
 
-// deliveryTimes returns the milliseconds until each event reaches a healthy endpoint.
-func (w *webhooks) deliveryTimes(ctx context.Context, events int) (taken []float64, err error) {
+// deliveryTimes publishes events, and returns the milliseconds until each reaches a
+// healthy endpoint.
+func (w *webhooks) deliveryTimes(ctx context.Context, events int) []float64 {
 	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
-	stop, err := w.deliver(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	w.mu.Lock()
-	w.taken = nil
-	w.mu.Unlock()
-	wanted, err := w.publish(ctx, events)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		w.mu.Lock()
-		taken = w.taken
-		w.mu.Unlock()
-		if len(taken) >= wanted {
-			return taken, nil
-		}
-		select {
-		case <-w.more:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// deliver runs a client that sends to the webhooks.
-func (w *webhooks) deliver(ctx context.Context) (stop func() error, err error) {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: w.url(), Logger: quiet, DrainFor: time.Second})
-	if err != nil {
-		return nil, err
-	}
-	sender := send.New(send.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	webhook.Deliver(ph.Internal(), sender)
-	running, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- ph.Run(running) }()
-	return func() error {
-		defer sender.Close()
-		defer ph.Close()
-		cancel()
-		return <-ended
-	}, nil
-}
-
-// publish publishes events at a steady pace, and returns the number of deliveries to
-// healthy endpoints. The events of the warm-up do not count.
-func (w *webhooks) publish(ctx context.Context, events int) (deliveries int, err error) {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: w.url(), Logger: quiet})
-	if err != nil {
-		return 0, err
-	}
-	defer ph.Close()
-	tick := time.NewTicker(publishEvery)
-	defer tick.Stop()
-	const warmUp = 5 * webhookTypes
-	for i := range warmUp + events {
-		<-tick.C
-		now := time.Now().UnixMicro()
-		if i < warmUp {
-			now = 0
-		}
-		kind := i % webhookTypes
-		if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "t" + strconv.Itoa(kind), Payload: now}); err != nil {
-			return 0, err
-		}
-		for of := kind; of < manyWebhooks && i >= warmUp; of += webhookTypes {
-			if conditionOf(of) == "works" {
-				deliveries++
+	stop := w.deliver(ctx)
+	defer stop()
+	wanted := 0 // deliveries to healthy endpoints
+	for i := range events {
+		for webhook := i % webhookTypes; webhook < manyWebhooks; webhook += webhookTypes {
+			if conditionOf(webhook) == "works" {
+				wanted++
 			}
 		}
 	}
-	return deliveries, nil
+	w.mu.Lock()
+	w.taken, w.arrived = nil, newCounter(wanted)
+	w.mu.Unlock()
+	const warmUp = 5 * webhookTypes
+	w.publishSteadily(ctx, warmUp+events, func(i int, now time.Time) posthorn.Message {
+		at := now.UnixMicro()
+		if i < warmUp {
+			at = 0
+		}
+		return posthorn.Message{Type: "t" + strconv.Itoa(i%webhookTypes), Payload: at}
+	})
+	w.arrived.wait(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.taken
+}
+
+// deliver runs a client that sends to the webhooks.
+func (w *webhooks) deliver(ctx context.Context) (stop func()) {
+	ph := w.client(ctx, posthorn.Config{DrainFor: time.Second})
+	sender := send.New(send.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	webhook.Deliver(ph.Internal(), sender)
+	end := inBackground(ctx, ph)
+	return func() {
+		defer sender.Close()
+		defer ph.Close()
+		end()
+	}
 }

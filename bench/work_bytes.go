@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 )
 
 // stored measures bytes per job or event: of the write-ahead log for adding, of the
@@ -12,20 +10,16 @@ import (
 func stored(name string) *sitting {
 	return &sitting{
 		name: name,
-		open: func(ctx context.Context, b *bench, system string) (measure, error) {
+		open: func(ctx context.Context, b *bench, system string) measure {
 			n := max(b.itemsOf(system, "none")/2, batchSize)
 			if system == pgqSystem {
 				return b.queueBytes(ctx, n)
 			}
-			w, err := b.openWork(ctx, system, "none", 1)
-			if err != nil {
-				return nil, err
+			w := b.openWork(ctx, system, "none", 1)
+			return func(ctx context.Context) []float64 {
+				w.clear(ctx)
+				return w.bytes(ctx, n, w.schemas, w.fillUp, func(ctx context.Context, n int) { w.workOff(ctx, n) })
 			}
-			return func(ctx context.Context) ([]float64, error) {
-				return w.bytes(ctx, n, w.schemas, w.clear,
-					func(ctx context.Context) error { return w.fillUp(ctx, n) },
-					func(ctx context.Context) error { return w.workOff(ctx, n, w.best, func() {}) })
-			}, nil
 		},
 	}
 }
@@ -38,8 +32,8 @@ func byteRows() (all []row) {
 				continue // it deletes its jobs
 			}
 			all = append(all, s.row(row{
-				work: work + ", beside " + systemNames[peer], target: atMost(1), unit: " B", chart: bars("bytes", work),
-				ours: byteWays[i], peer: "the same with " + systemNames[peer],
+				work: work + ", beside " + labelOf(peer), target: atMost(1), unit: " B", chart: bars("bytes", work),
+				ours: byteWays[i], peer: "the same with " + labelOf(peer),
 			}, i, jobsSystem, peer))
 		}
 	}
@@ -58,100 +52,51 @@ var byteWays = []string{
 }
 
 // bytes measures adding n items, and working on them.
-func (d *database) bytes(ctx context.Context, n int, schemas []string, steps ...func(context.Context) error) ([]float64, error) {
-	clear, add, work := steps[0], steps[1], steps[2]
-	if err := clear(ctx); err != nil {
-		return nil, err
-	}
-	size, err := d.size(ctx, schemas)
-	if err != nil {
-		return nil, err
-	}
-	added, err := d.wal(ctx, add)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := d.Exec(ctx, "vacuum analyze"); err != nil {
-		return nil, err
-	}
-	worked, err := d.wal(ctx, work)
-	if err != nil {
-		return nil, err
-	}
-	after, err := d.size(ctx, schemas)
-	if err != nil {
-		return nil, err
-	}
+func (d *database) bytes(ctx context.Context, n int, schemas []string, add, work func(ctx context.Context, n int)) []float64 {
+	size := d.size(ctx, schemas)
+	added := d.wal(ctx, func() { add(ctx, n) })
+	d.exec(ctx, "vacuum analyze")
+	worked := d.wal(ctx, func() { work(ctx, n) })
 	per := float64(n)
-	return []float64{added / per, worked / per, max(after-size, 0) / per}, nil
+	return []float64{added / per, worked / per, max(d.size(ctx, schemas)-size, 0) / per}
 }
 
 // wal returns the bytes of the write-ahead log that work adds.
-func (d *database) wal(ctx context.Context, work func(context.Context) error) (bytes float64, err error) {
-	var before string
-	if err := d.QueryRow(ctx, "select pg_current_wal_insert_lsn()::text").Scan(&before); err != nil {
-		return 0, err
-	}
-	if err := work(ctx); err != nil {
-		return 0, err
-	}
-	return bytes, d.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - $1::pg_lsn)::float8", before).Scan(&bytes)
+func (d *database) wal(ctx context.Context, work func()) float64 {
+	before := value[string](ctx, d, "select pg_current_wal_insert_lsn()::text")
+	work()
+	return value[float64](ctx, d, "select (pg_current_wal_insert_lsn() - $1::pg_lsn)::float8", before)
 }
 
 // size returns the bytes of all tables of the schemas, without free space.
-func (d *database) size(ctx context.Context, schemas []string) (float64, error) {
-	tables, err := d.tables(ctx, schemas...)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := d.Exec(ctx, "vacuum full "+strings.Join(tables, ", ")); err != nil {
-		return 0, err
-	}
-	size, _, err := d.occupied(ctx, schemas)
-	return size, err
+func (d *database) size(ctx context.Context, schemas []string) float64 {
+	d.exec(ctx, "vacuum full "+value[string](ctx, d, `
+		select string_agg(format('%I.%I', n.nspname, c.relname), ', ')
+		from pg_class c
+		join pg_namespace n on n.oid = c.relnamespace
+		where c.relkind = 'r' and n.nspname = any ($1)`, schemas))
+	size, _ := d.occupied(ctx, schemas)
+	return size
 }
 
 // occupied returns the bytes of all tables of the schemas and their indexes, and the
 // number of their dead rows.
-func (d *database) occupied(ctx context.Context, schemas []string) (bytes, dead float64, err error) {
-	err = d.QueryRow(ctx, `
+func (d *database) occupied(ctx context.Context, schemas []string) (bytes, dead float64) {
+	check(d.QueryRow(ctx, `
 		select coalesce(sum(pg_total_relation_size(relid)), 0)::float8, coalesce(sum(n_dead_tup), 0)::float8
 		from pg_stat_user_tables
-		where schemaname = any ($1)`, schemas).Scan(&bytes, &dead)
-	return bytes, dead, err
+		where schemaname = any ($1)`, schemas).Scan(&bytes, &dead))
+	return bytes, dead
 }
 
 // queueBytes measures PgQ, with one consumer.
-func (b *bench) queueBytes(ctx context.Context, n int) (measure, error) {
-	d, err := b.newDatabase(ctx)
-	if err != nil {
-		return nil, err
+func (b *bench) queueBytes(ctx context.Context, n int) measure {
+	d := b.newQueue(ctx)
+	consumer := d.consumers(ctx, 1)[0]
+	d.exec(ctx, "select pgq.register_consumer('bench', 'bytes')")
+	return func(ctx context.Context) []float64 {
+		return d.bytes(ctx, n, []string{"pgq"}, d.fillQueue, func(ctx context.Context, n int) {
+			expect("events", consume(ctx, consumer, "bytes"), n)
+		})
 	}
-	if err := d.createQueue(ctx); err != nil {
-		return nil, err
-	}
-	consumer, err := d.crew(ctx, 1, map[string]string{"synchronous_commit": "off"})
-	if err != nil {
-		return nil, err
-	}
-	if err := consumer.prepareQueue(ctx); err != nil {
-		return nil, err
-	}
-	if _, err := d.Exec(ctx, "select pgq.register_consumer('bench', 'bytes')"); err != nil {
-		return nil, err
-	}
-	if err := (crew{d.Conn}).prepare(ctx, "insert", queueSQL); err != nil {
-		return nil, err
-	}
-	add := func(ctx context.Context) error { return d.fillQueue(ctx, n) }
-	work := func(ctx context.Context) error {
-		read, err := consume(ctx, consumer[0], "bytes")
-		if err == nil && read != n {
-			err = fmt.Errorf("%d events instead of %d", read, n)
-		}
-		return err
-	}
-	return func(ctx context.Context) ([]float64, error) {
-		return d.bytes(ctx, n, []string{"pgq"}, func(context.Context) error { return nil }, add, work)
-	}, nil
 }

@@ -20,55 +20,43 @@ const jobTag = "bench"
 // runWorker is the program as a worker process of Posthorn or River. The commands and
 // answers are those of node/peers.mjs.
 func runWorker(encoded string, in io.Reader, out io.Writer) error {
-	var c workerConfig
-	if err := json.Unmarshal([]byte(encoded), &c); err != nil {
-		return err
-	}
-	ctx := context.Background()
-	r := &reporter{out: bufio.NewWriter(out)}
-	var w jobWorker
-	var err error
-	switch c.System {
-	case jobsSystem, laterSystem, batchesSystem, eventsSystem, keyedSystem, plainSystem:
-		w = &posthornWorker{config: c, reporter: r}
-	case riverSystem:
-		w, err = newRiverWorker(ctx, c, r)
-	default:
-		err = fmt.Errorf("no job system %q", c.System)
-	}
-	if err != nil {
-		return err
-	}
-	go r.run()
-	r.say("ready")
-	commands := bufio.NewScanner(in)
-	for commands.Scan() {
-		word, rest, _ := strings.Cut(commands.Text(), " ")
-		switch word {
-		case "start":
-			var s setting
-			if err := json.Unmarshal([]byte(rest), &s); err != nil {
-				return err
+	return caught(func() {
+		var c workerConfig
+		check(json.Unmarshal([]byte(encoded), &c))
+		ctx := context.Background()
+		r := &reporter{out: bufio.NewWriter(out)}
+		w := newJobWorker(ctx, c, r)
+		go r.run()
+		r.say("ready")
+		commands := bufio.NewScanner(in)
+		for commands.Scan() {
+			word, rest, _ := strings.Cut(commands.Text(), " ")
+			switch word {
+			case "start":
+				var s setting
+				check(json.Unmarshal([]byte(rest), &s))
+				w.start(ctx, s)
+				r.say("started")
+			case "stop":
+				w.stop(ctx)
+				r.report()
+				r.say("stopped")
 			}
-			if err := w.start(ctx, s); err != nil {
-				return err
-			}
-			r.say("started")
-		case "stop":
-			if err := w.stop(ctx); err != nil {
-				return err
-			}
-			r.report()
-			r.say("stopped")
 		}
-	}
-	return nil
+	})
 }
 
 // jobWorker works on jobs from start to stop, again and again.
 type jobWorker interface {
-	start(ctx context.Context, s setting) error
-	stop(ctx context.Context) error
+	start(ctx context.Context, s setting)
+	stop(ctx context.Context)
+}
+
+func newJobWorker(ctx context.Context, c workerConfig, r *reporter) jobWorker {
+	if c.System == riverSystem {
+		return newRiverWorker(ctx, c, r)
+	}
+	return &posthornWorker{config: c, reporter: r}
 }
 
 // reporter writes the lines of a worker process.

@@ -18,12 +18,11 @@ type posthornWorker struct {
 	*reporter
 	client  *posthorn.Client
 	setting setting // of client
-	cancel  context.CancelFunc
-	ended   chan error
+	stopRun func()
 }
 
 // open replaces the client by one with a setting.
-func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
+func (w *posthornWorker) open(ctx context.Context, s setting) {
 	if w.client != nil {
 		w.client.Close()
 	}
@@ -31,71 +30,68 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 	if plainJobs := w.config.System == jobsSystem && w.config.Task != "insert"; !plainJobs && w.config.System != laterSystem {
 		config.MaxConns *= 2 // half of them are for the transactions of handlers
 	}
-	if w.client, err = posthorn.Open(ctx, config); err != nil {
-		return err
-	}
+	w.client = must(posthorn.Open(ctx, config))
 	w.setting = s
 	if s.Idle {
 		s = setting{}
 	}
-	leaseFor := time.Duration(s.Lease) * time.Millisecond
-	working := posthorn.WorkConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor}
-	switch w.config.System {
-	case jobsSystem:
-		if w.config.Task == "insert" {
-			w.client.WorkTx([]string{jobTag}, working, w.jobTx)
-		} else {
-			w.client.Work([]string{jobTag}, working, w.job)
-		}
-		return nil
-	case laterSystem:
-		w.client.Work([]string{jobTag}, working, w.jobAlone)
-		return nil
-	case batchesSystem:
-		w.client.WorkBatchTx([]string{jobTag}, working, w.batchTx)
-		return nil
+	if systems[w.config.System].events {
+		w.handle(s)
+	} else {
+		w.work(s)
 	}
-	group := posthorn.GroupConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor}
+}
+
+// work registers the handler of jobs.
+func (w *posthornWorker) work(s setting) {
+	tags := []string{jobTag}
+	config := posthorn.WorkConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: s.lease()}
+	switch {
+	case w.config.System == batchesSystem:
+		w.client.WorkBatchTx(tags, config, w.batchTx)
+	case w.config.System == laterSystem: // ends of jobs are recorded later, with those of others
+		w.client.Work(tags, config, func(ctx context.Context, job posthorn.Job) error {
+			return w.effect(ctx, w.client.Pool(), job.ID, job.Payload)
+		})
+	case w.config.Task == "insert":
+		w.client.WorkTx(tags, config, func(ctx context.Context, tx pgx.Tx, job posthorn.Job) error {
+			return w.effect(ctx, tx, job.ID, job.Payload)
+		})
+	default:
+		w.client.Work(tags, config, func(_ context.Context, job posthorn.Job) error { return w.do(w.config.Task, job.Payload) })
+	}
+}
+
+// handle registers the handler of events.
+func (w *posthornWorker) handle(s setting) {
+	config := posthorn.GroupConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: s.lease()}
 	if w.config.System == keyedSystem {
-		group.Order = posthorn.OrderKey
+		config.Order = posthorn.OrderKey
 	}
-	g := w.client.Group(jobTag, group)
+	g := w.client.Group(jobTag, config)
 	if w.config.Task == "insert" {
-		g.HandleTx("bench", ">", w.eventTx)
+		g.HandleTx("bench", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+			return w.effect(ctx, tx, e.ID, e.Payload)
+		})
 	} else {
 		g.Handle("bench", ">", func(_ context.Context, e posthorn.Event) error { return w.do(w.config.Task, e.Payload) })
 	}
-	return nil
 }
 
-func (w *posthornWorker) start(ctx context.Context, s setting) error {
+func (s setting) lease() time.Duration { return time.Duration(s.Lease) * time.Millisecond }
+
+func (w *posthornWorker) start(ctx context.Context, s setting) {
 	if w.client == nil || s != w.setting {
-		if err := w.open(ctx, s); err != nil {
-			return err
-		}
+		w.open(ctx, s)
 	}
-	running, cancel := context.WithCancel(ctx)
-	w.cancel, w.ended = cancel, make(chan error, 1)
-	go func() { w.ended <- w.client.Run(running) }()
-	return nil
+	w.stopRun = inBackground(ctx, w.client)
 }
 
-func (w *posthornWorker) job(_ context.Context, job posthorn.Job) error {
-	return w.do(w.config.Task, job.Payload)
-}
+func (w *posthornWorker) stop(context.Context) { w.stopRun() }
 
-// jobTx writes the effect of a job in the transaction that completes it, and counts it before the commit.
-func (w *posthornWorker) jobTx(ctx context.Context, tx pgx.Tx, job posthorn.Job) error {
-	_, err := tx.Exec(ctx, effectSQL, job.ID, job.Payload)
-	if err == nil {
-		w.done.Add(1)
-	}
-	return err
-}
-
-// jobAlone writes the effect of a job in a transaction of its own: its end is recorded later, with those of others.
-func (w *posthornWorker) jobAlone(ctx context.Context, job posthorn.Job) error {
-	_, err := w.client.Pool().Exec(ctx, effectSQL, job.ID, job.Payload)
+// effect writes the effect of a job or event, and counts it before the commit.
+func (w *posthornWorker) effect(ctx context.Context, db posthorn.DB, id int64, payload []byte) error {
+	_, err := db.Exec(ctx, effectSQL, id, payload)
 	if err == nil {
 		w.done.Add(1)
 	}
@@ -113,18 +109,4 @@ func (w *posthornWorker) batchTx(ctx context.Context, tx pgx.Tx, jobs []posthorn
 		w.done.Add(int64(len(jobs)))
 	}
 	return err
-}
-
-// eventTx counts an event before the commit of its transaction.
-func (w *posthornWorker) eventTx(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
-	_, err := tx.Exec(ctx, effectSQL, e.ID, e.Payload)
-	if err == nil {
-		w.done.Add(1)
-	}
-	return err
-}
-
-func (w *posthornWorker) stop(context.Context) error {
-	w.cancel()
-	return <-w.ended
 }

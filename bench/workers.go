@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,15 +17,25 @@ const sideTimeout = 15 * time.Minute
 // those of a program.
 type crew []*pgx.Conn
 
-func (d *database) crew(ctx context.Context, n int, parameters map[string]string) (crew, error) {
+// statements are the statements that connections prepare, by their names.
+type statements map[string]string
+
+// crew opens connections that have prepared some statements.
+func (d *database) crew(ctx context.Context, n int, parameters map[string]string, prepared statements) crew {
 	c := make(crew, n)
 	for i := range c {
-		var err error
-		if c[i], err = d.connect(ctx, parameters); err != nil {
-			return nil, err
+		c[i] = d.connect(ctx, parameters)
+	}
+	c.prepare(ctx, prepared)
+	return c
+}
+
+func (c crew) prepare(ctx context.Context, prepared statements) {
+	for _, conn := range c {
+		for name, sql := range prepared {
+			must(conn.Prepare(ctx, name, sql))
 		}
 	}
-	return c, nil
 }
 
 func (c crew) close() {
@@ -35,19 +44,9 @@ func (c crew) close() {
 	}
 }
 
-// prepare prepares a statement under a name on each connection.
-func (c crew) prepare(ctx context.Context, name, sql string) error {
-	for _, conn := range c {
-		if _, err := conn.Prepare(ctx, name, sql); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // run runs work on all connections concurrently and returns the events per second.
 // Each work returns the number of its events, which must add up to want.
-func (c crew) run(ctx context.Context, want int, work func(ctx context.Context, i int, conn *pgx.Conn) (int, error)) (float64, error) {
+func (c crew) run(ctx context.Context, want int, work func(ctx context.Context, i int, conn *pgx.Conn) int) float64 {
 	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
 	counts, errs := make([]int, len(c)), make([]error, len(c))
@@ -55,29 +54,44 @@ func (c crew) run(ctx context.Context, want int, work func(ctx context.Context, 
 	var wait sync.WaitGroup
 	for i, conn := range c {
 		wait.Go(func() {
-			if counts[i], errs[i] = work(ctx, i, conn); errs[i] != nil {
+			if errs[i] = caught(func() { counts[i] = work(ctx, i, conn) }); errs[i] != nil {
 				cancel() // the others would wait for the work of this one
 			}
 		})
 	}
 	wait.Wait()
 	took := time.Since(start)
-	if err := errors.Join(errs...); err != nil {
-		return 0, err
-	}
+	check(errors.Join(errs...))
 	total := 0
 	for _, n := range counts {
 		total += n
 	}
-	if total != want {
-		return 0, fmt.Errorf("%d events instead of %d", total, want)
-	}
-	return float64(total) / took.Seconds(), nil
+	expect("events", total, want)
+	return float64(total) / took.Seconds()
 }
 
 // share returns the part of n for worker i, such that all parts add up to n.
 func (c crew) share(n, i int) int {
 	return n*(i+1)/len(c) - n*i/len(c)
+}
+
+// eachOf calls do n times, at most atOnce calls at a time.
+func eachOf(ctx context.Context, atOnce, n int, do func(ctx context.Context, i int)) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range atOnce {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := caught(func() { do(ctx, i) }); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	check(context.Cause(ctx))
 }
 
 // counter reports when the last of n jobs is done.
@@ -98,11 +112,19 @@ func (c *counter) add() {
 	}
 }
 
-func (c *counter) wait(ctx context.Context) error {
+func (c *counter) wait(ctx context.Context) {
 	select {
 	case <-c.all:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		check(ctx.Err())
+	}
+}
+
+// sleep waits, unless the context ends.
+func sleep(ctx context.Context, length time.Duration) {
+	select {
+	case <-time.After(length):
+	case <-ctx.Done():
+		check(ctx.Err())
 	}
 }

@@ -8,6 +8,11 @@
 // URL, it makes databases of its own on that server and drops them again; it does not
 // change the database that the URL names.
 //
+// A row is a description, and a figure of two sides (row.go). Rows whose sides are the same
+// systems are a sitting (sitting.go): all of its systems are measured in the same rounds.
+// The systems that worker processes work for are in systems.go and work.go; what their
+// connections or processes do for one row stands beside its description.
+//
 // Bench is a separate module, so that a user's binary never contains the dependencies
 // of a comparison. Most rows call the SQL functions, which every client can do, and
 // decode nothing: both sides have the same cost of receiving their rows. The rows of

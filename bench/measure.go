@@ -14,10 +14,10 @@ type bench struct {
 	server   *server
 	progress io.Writer
 
-	temporary []*database // databases of the row that is being measured
-	log       *database   // see fullLog
-	held      *heldPair   // see holding
-	sitting   *openSitting
+	temporary []*database         // databases of the row that is being measured
+	log       *database           // see fullLog
+	held      *heldPair           // see holding
+	sitting   *openSitting        // of this row, and of its neighbours
 	own       *bench              // see expendable
 	samples   map[string][]sample // of the sustained row, by system
 }
@@ -89,20 +89,23 @@ func measureAll(ctx context.Context, s *server, o options, progress io.Writer) (
 
 // measure measures the rounds of a row.
 func (b *bench) measure(ctx context.Context, row row) (all []round) {
-	ours, peer := row.prepare(ctx, b)
-	rounds := b.rounds
-	if row.once {
-		rounds = 1
-	} else if row.sitting == nil { // a sitting warms its systems itself
-		for range b.warm {
-			alternate(ctx, ours, peer, false)
+	o := b.sit(ctx, row)
+	sides := row.systems
+	if row.sitting == nil {
+		sides = twoSides
+	}
+	for _, system := range sides {
+		if reason, ok := o.skipped[system]; ok {
+			check(reason)
 		}
 	}
-	for i := range rounds {
-		one := alternate(ctx, ours, peer, i%2 == 1)
-		if peer == nil {
+	for i := range o.rounds {
+		figures := o.round(ctx, i)
+		one := round{ours: figures[sides[0]][row.figure], peer: 1}
+		if len(sides) == 1 {
 			b.say("  %s%s", figure(one.ours), row.unit)
 		} else {
+			one.peer = figures[sides[1]][row.figure]
 			b.say("  %s beside %s: %.2f", figure(one.ours), figure(one.peer), one.ratio())
 		}
 		all = append(all, one)
@@ -110,29 +113,10 @@ func (b *bench) measure(ctx context.Context, row row) (all []round) {
 	return all
 }
 
-// round is one measurement of both sides. They alternate, so that other load on the
-// machine affects both. Without a peer, the ratio is the value.
+// round is one measurement of both sides. Without another side, the ratio is the value.
 type round struct{ ours, peer float64 }
 
 func (r round) ratio() float64 { return r.ours / r.peer }
-
-// alternate measures both sides. The side that goes first changes with each round.
-func alternate(ctx context.Context, ours, peer side, peerFirst bool) round {
-	r := round{peer: 1}
-	both := []func(){
-		func() { naming("ours", func() { r.ours = ours(ctx) }) },
-		func() { naming("beside", func() { r.peer = peer(ctx) }) },
-	}
-	if peer == nil {
-		both = both[:1]
-	} else if peerFirst {
-		slices.Reverse(both)
-	}
-	for _, measure := range both {
-		measure()
-	}
-	return r
-}
 
 // median returns, for an even number of values, the lower of the two in the middle,
 // so that it is a measured value.

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// row is a row of the table.
+// row is a row of the table: a description, and a figure of one or two sides. The limits
+// are those of the ratio, or of the value if there is one side.
 type row struct {
 	work   string // name in docs/performance.md
 	floor  limit  // for a first version
@@ -14,26 +15,22 @@ type row struct {
 	ours   string // the measured work of Posthorn
 	peer   string // the other side's work; empty for none
 	unit   string // of both sides
-	// prepare prepares the two sides. It may fail with a skip. It may return no second
-	// side: then the limits apply to the value of the first.
+	chart  chartBar
+
+	// prepare prepares two sides that no other row measures. It may fail with a skip. It
+	// is nil for a row of a sitting.
 	prepare func(ctx context.Context, b *bench) (ours, peer side)
 
-	sitting *sitting // shared with neighbouring rows; nil for none
-	systems []string // ours, and the other system, if it is one; see jobSystem.name
-	chart   chartBar
-	once    bool // measured in one round, which is long
-}
-
-// sits reports whether two rows share a sitting.
-func (r row) sits(other row) bool {
-	return r.sitting != nil && other.sitting != nil && r.sitting.name == other.sitting.name
+	sitting *sitting
+	figure  int      // of the sitting's figures
+	systems []string // ours, and the other one if there is one; the names of jobSystem
 }
 
 // side does its work once, checks that all of it was done, and returns its speed or
 // latency.
 type side func(ctx context.Context) float64
 
-// alone returns the measure of a side, in a sitting in which it has no other figure.
+// alone returns the measure of a side, which has no other figure.
 func (s side) alone() measure {
 	return func(ctx context.Context) []float64 { return []float64{s(ctx)} }
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 )
 
 // sitting measures several systems in the same rounds, and several figures of each, for
@@ -23,91 +22,92 @@ type measure func(ctx context.Context) []float64
 // row returns a row of the sitting: a figure of our system beside that of another one,
 // or alone if there is no other.
 func (s *sitting) row(r row, figure int, systems ...string) row {
-	r.sitting, r.systems, r.once = s, systems, s.once
-	r.prepare = func(ctx context.Context, b *bench) (ours, peer side) {
-		open := b.sit(ctx, s)
-		if len(systems) > 1 {
-			peer = open.side(systems[1], figure)
-		}
-		return open.side(systems[0], figure), peer
-	}
+	r.sitting, r.figure, r.systems = s, figure, systems
 	return r
 }
 
-// openSitting is a sitting while its rows are measured.
+// sits reports whether two rows share a sitting.
+func (r row) sits(other row) bool {
+	return r.sitting != nil && other.sitting != nil && r.sitting.name == other.sitting.name
+}
+
+// openSitting is a sitting while its rows are measured, or the two sides of one row.
 type openSitting struct {
-	*sitting
+	first    row
+	rounds   int
 	systems  []string
 	measures map[string]measure
 	skipped  map[string]skip
-	rounds   []map[string][]float64
+	measured []map[string][]float64 // figures of the systems, by round
 }
 
-// sit opens the sitting with the systems of all rows that are asked for, unless it is
-// open already.
-func (b *bench) sit(ctx context.Context, s *sitting) *openSitting {
-	if b.sitting != nil && b.sitting.name == s.name {
+// The names of the sides of a row without a sitting.
+var twoSides = []string{"ours", "beside"}
+
+// sit opens the sitting of a row, unless it is open already. The systems are warm then.
+func (b *bench) sit(ctx context.Context, r row) *openSitting {
+	if b.sitting != nil && b.sitting.first.sits(r) {
 		return b.sitting
 	}
-	o := &openSitting{sitting: s, measures: map[string]measure{}, skipped: map[string]skip{}}
-	var wanted []string
-	for _, r := range rows(b.options) {
-		if r.sitting != nil && r.sitting.name == s.name && b.wants(r) {
-			wanted = append(wanted, r.systems...)
+	o := &openSitting{first: r, rounds: b.rounds, measures: map[string]measure{}, skipped: map[string]skip{}}
+	warm := b.warm
+	if r.sitting == nil {
+		ours, peer := r.prepare(ctx, b)
+		o.systems = twoSides
+		o.measures = map[string]measure{twoSides[0]: ours.alone(), twoSides[1]: peer.alone()}
+	} else {
+		o.openSystems(ctx, b, r.sitting)
+		if r.sitting.once {
+			o.rounds, warm = 1, 0
 		}
-	}
-	for _, system := range distinct(wanted) {
-		err := caught(func() { o.measures[system] = s.open(ctx, b, system) })
-		if reason, ok := errors.AsType[skip](err); ok {
-			o.skipped[system] = reason
-			continue
-		}
-		if err != nil {
-			fail("%s: %w", system, err)
-		}
-		o.systems = append(o.systems, system)
 	}
 	b.sitting = o
-	if !s.once {
-		for range b.warm {
-			o.measure(ctx)
-		}
-		o.rounds = nil
+	for range warm {
+		o.measure(ctx)
 	}
+	o.measured = nil
 	return o
 }
 
-// distinct returns the first of equal values, in their order.
-func distinct(values []string) (all []string) {
-	for _, value := range values {
-		if !slices.Contains(all, value) {
-			all = append(all, value)
+// openSystems opens the systems of all rows of a sitting that are asked for.
+func (o *openSitting) openSystems(ctx context.Context, b *bench, s *sitting) {
+	for _, r := range rows(b.options) {
+		if !r.sits(o.first) || !b.wants(r) {
+			continue
+		}
+		for _, system := range r.systems {
+			if o.measures[system] != nil || o.skipped[system] != "" {
+				continue
+			}
+			err := caught(func() { o.measures[system] = s.open(ctx, b, system) })
+			if reason, ok := errors.AsType[skip](err); ok {
+				o.skipped[system] = reason
+				continue
+			}
+			if err != nil {
+				fail("%s: %w", system, err)
+			}
+			o.systems = append(o.systems, system)
 		}
 	}
-	return all
 }
 
-// side plays the rounds that are measured, and measures one when there is none left.
-func (o *openSitting) side(system string, figure int) side {
-	if reason, ok := o.skipped[system]; ok {
-		check(reason)
+// round returns the figures of a round, which is measured unless a row before has
+// measured it.
+func (o *openSitting) round(ctx context.Context, i int) map[string][]float64 {
+	if i == len(o.measured) {
+		o.measure(ctx)
 	}
-	next := 0
-	return func(ctx context.Context) float64 {
-		if next == len(o.rounds) {
-			o.measure(ctx)
-		}
-		next++
-		return o.rounds[next-1][system][figure]
-	}
+	return o.measured[i]
 }
 
-// measure measures a round. Each round begins with another system.
+// measure measures a round. They alternate between the systems, so that other load on the
+// machine affects all; each round begins with another system.
 func (o *openSitting) measure(ctx context.Context) {
 	round := map[string][]float64{}
 	for i := range o.systems {
-		system := o.systems[(i+len(o.rounds))%len(o.systems)]
+		system := o.systems[(i+len(o.measured))%len(o.systems)]
 		naming(system, func() { round[system] = o.measures[system](ctx) })
 	}
-	o.rounds = append(o.rounds, round)
+	o.measured = append(o.measured, round)
 }

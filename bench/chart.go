@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"slices"
@@ -9,8 +10,6 @@ import (
 
 // chartBar says where the values of a row stand in the charts.
 type chartBar struct{ chart, group string }
-
-func bars(chart, group string) chartBar { return chartBar{chart, group} }
 
 // chart is a picture of groups of bars.
 type chart struct {
@@ -111,8 +110,11 @@ type svg struct {
 	y int
 }
 
+// add adds an element.
+func (s *svg) add(format string, values ...any) { fmt.Fprintf(s, format+"\n", values...) }
+
 func (s *svg) text(x, y int, class, text string) {
-	fmt.Fprintf(s, "<text x=\"%d\" y=\"%d\" class=\"%s\">%s</text>\n", x, y, class, html.EscapeString(text))
+	s.add(`<text x="%d" y="%d" class="%s">%s</text>`, x, y, class, html.EscapeString(text))
 }
 
 // heading writes the title and the note of a picture.
@@ -122,10 +124,18 @@ func (s *svg) heading(title, note string) {
 	s.y = 58
 }
 
+// group writes the heading of a part.
+func (s *svg) group(label string) {
+	s.text(10, s.y+24, "group", label)
+	s.y += 32
+}
+
 // finish returns the picture with the height that it has reached.
 func (s *svg) finish(title string) string {
-	return fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n<title>%s</title>\n%s%s</svg>\n",
-		chartWidth, s.y, chartWidth, s.y, html.EscapeString(title), chartStyle, s.String())
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">
+<title>%s</title>
+%s%s</svg>
+`, chartWidth, s.y, chartWidth, s.y, html.EscapeString(title), chartStyle, s.String())
 }
 
 // picture draws the chart as SVG.
@@ -133,43 +143,36 @@ func (c chart) picture() string {
 	s := &svg{}
 	s.heading(c.title, c.note+" Each bar is a median, the thin line in it the spread of the rounds. Each group has a scale of its own.")
 	for _, g := range c.groups {
-		s.y += 24
-		s.text(10, s.y, "group", g.label)
-		s.y += 8
-		g.write(s)
+		s.group(g.label)
+		longest := slices.MaxFunc(g.bars, func(a, b bar) int { return cmp.Compare(a.most, b.most) }).most
+		for _, b := range g.bars {
+			b.write(s, longest, g.unit)
+		}
 	}
 	s.y += 10
 	return s.finish(c.title)
 }
 
-func (g chartGroup) write(s *svg) {
-	longest := 0.0
-	for _, b := range g.bars {
-		longest = max(longest, b.most)
-	}
+// write draws a bar to the scale of the longest of its group.
+func (b bar) write(s *svg, longest float64, unit string) {
 	at := func(value float64) float64 {
 		if longest == 0 {
 			return barsFrom
 		}
 		return barsFrom + barsWidth*value/longest
 	}
-	for _, b := range g.bars {
-		class := "peer"
-		if isOurs(b.system) {
-			class = "ours"
-		}
-		s.text(10, s.y+14, "", labelOf(b.system))
-		fmt.Fprintf(s, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" class=\"%s\"/>\n",
-			barsFrom, s.y+2, max(at(b.median)-barsFrom, 1), barHeight-4, class)
-		fmt.Fprintf(s, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" class=\"spread\"/>\n",
-			at(b.least), s.y+barHeight/2, at(b.most), s.y+barHeight/2)
-		value := figure(b.median) + g.unit
-		if b.least != b.most {
-			value += fmt.Sprintf(" (%s–%s)", figure(b.least), figure(b.most))
-		}
-		s.text(int(at(b.most))+8, s.y+14, "", value)
-		s.y += barHeight
+	class, value := "peer", figure(b.median)+unit
+	if isOurs(b.system) {
+		class = "ours"
 	}
+	if b.least != b.most {
+		value += fmt.Sprintf(" (%s–%s)", figure(b.least), figure(b.most))
+	}
+	s.text(10, s.y+14, "", labelOf(b.system))
+	s.add(`<rect x="%d" y="%d" width="%.1f" height="%d" class="%s"/>`, barsFrom, s.y+2, max(at(b.median)-barsFrom, 1), barHeight-4, class)
+	s.add(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" class="spread"/>`, at(b.least), s.y+barHeight/2, at(b.most), s.y+barHeight/2)
+	s.text(int(at(b.most))+8, s.y+14, "", value)
+	s.y += barHeight
 }
 
 const (
@@ -186,7 +189,7 @@ func sustainedPicture(samples map[string][]sample) string {
 		func(system string) bool { return len(samples[system]) == 0 })
 	for i, system := range systems {
 		x := 10 + i*180
-		fmt.Fprintf(s, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" class=\"line %s\"/>\n", x, s.y+12, x+24, s.y+12, system)
+		s.add(`<line x1="%d" y1="%d" x2="%d" y2="%d" class="line %s"/>`, x, s.y+12, x+24, s.y+12, system)
 		s.text(x+30, s.y+16, "", labelOf(system))
 	}
 	s.y += 24
@@ -198,17 +201,15 @@ func sustainedPicture(samples map[string][]sample) string {
 		{"megabytes on disk", func(one sample) float64 { return one.Bytes / 1e6 }},
 		{"dead rows", func(one sample) float64 { return one.Dead }},
 	} {
-		s.y += 24
-		s.text(10, s.y, "group", p.label)
-		s.y += 8
-		writePanel(s, systems, samples, p.value)
+		s.group(p.label)
+		s.panel(systems, samples, p.value)
 	}
 	s.y += 24
 	return s.finish(title)
 }
 
-// writePanel draws one value of all systems.
-func writePanel(s *svg, systems []string, samples map[string][]sample, value func(sample) float64) {
+// panel draws one value of all systems.
+func (s *svg) panel(systems []string, samples map[string][]sample, value func(sample) float64) {
 	longest, most := 1.0, 1.0
 	for _, system := range systems {
 		for _, one := range samples[system] {
@@ -217,7 +218,7 @@ func writePanel(s *svg, systems []string, samples map[string][]sample, value fun
 	}
 	const left = 90
 	bottom := s.y + panelHeight
-	fmt.Fprintf(s, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" class=\"axis\"/>\n", left, bottom, left+panelWidth, bottom)
+	s.add(`<line x1="%d" y1="%d" x2="%d" y2="%d" class="axis"/>`, left, bottom, left+panelWidth, bottom)
 	s.text(10, s.y+10, "note", figure(float64(int(most))))
 	s.text(10, bottom, "note", "0")
 	s.text(left+panelWidth-50, bottom+16, "note", figure(float64(int(longest)))+" seconds")
@@ -226,7 +227,7 @@ func writePanel(s *svg, systems []string, samples map[string][]sample, value fun
 		for _, one := range samples[system] {
 			points = append(points, fmt.Sprintf("%.1f,%.1f", left+panelWidth*one.Seconds/longest, float64(bottom)-panelHeight*value(one)/most))
 		}
-		fmt.Fprintf(s, "<polyline points=\"%s\" class=\"line %s\"/>\n", strings.Join(points, " "), system)
+		s.add(`<polyline points="%s" class="line %s"/>`, strings.Join(points, " "), system)
 	}
 	s.y = bottom
 }

@@ -70,7 +70,7 @@ func latencyRows() (all []row) {
 			for _, peer := range []string{riverSystem, graphileSystem} {
 				all = append(all, s.row(row{
 					work:   fmt.Sprintf("job latency at %s, %s, beside %s", at, percent, labelOf(peer)),
-					target: atMost(1), unit: " ms", chart: bars("latency", label+", "+percent),
+					target: atMost(1), unit: " ms", chart: chartBar{"latency", label + ", " + percent},
 					ours: "from the time at which a job is to be enqueued to the handler of Client.Work in another process", peer: "the same with " + labelOf(peer),
 				}, i, jobsSystem, peer))
 			}
@@ -79,7 +79,7 @@ func latencyRows() (all []row) {
 	alone := func(s *sitting, work string, figures int, floors, targets []limit, label, system string) {
 		for i, percent := range names[:figures] {
 			all = append(all, s.row(row{
-				work: work + ", " + percent, floor: floors[i], target: targets[i], unit: " ms", chart: bars("latency", label+", "+percent),
+				work: work + ", " + percent, floor: floors[i], target: targets[i], unit: " ms", chart: chartBar{"latency", label + ", " + percent},
 				ours: "from the time at which an event is to be published to Handle in another process",
 			}, i, system))
 		}

@@ -13,7 +13,7 @@ import (
 var pgqRows = []row{
 	{
 		work: "publish, batches of 1,000, beside PgQ", target: atLeast(1), unit: "/s",
-		chart: bars("enqueue", "events, 1,000 at once"), systems: []string{eventsSystem, pgqSystem},
+		chart: chartBar{"enqueue", "events, 1,000 at once"}, systems: []string{eventsSystem, pgqSystem},
 		ours: "publish_batch", peer: "pgq.insert_event, 1,000 per statement; 2 connections each",
 		prepare: func(ctx context.Context, b *bench) (ours, peer side) {
 			d := b.newQueue(ctx)
@@ -37,7 +37,7 @@ const fewReaders = 5
 func besideQueue(work, peer string, readers int) row {
 	return row{
 		work: "fan-out: " + work, target: atLeast(1), unit: "/s",
-		chart: bars("fan-out", strings.TrimSuffix(work, ", beside PgQ")), systems: []string{eventsSystem, pgqSystem},
+		chart: chartBar{"fan-out", strings.TrimSuffix(work, ", beside PgQ")}, systems: []string{eventsSystem, pgqSystem},
 		ours: "take + lease_events, 1,000, one worker each", peer: peer + ", batches of 1,000",
 		prepare: func(ctx context.Context, b *bench) (ours, peer side) {
 			d := b.newQueue(ctx)

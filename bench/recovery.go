@@ -19,7 +19,7 @@ func recoveryRows() (all []row) {
 	for _, system := range []string{jobsSystem, eventsSystem} {
 		all = append(all, worker.row(row{
 			work: fmt.Sprintf("kill -9 of one of two worker processes: until its %s are done", itemNames[system]), unit: " s",
-			ours: "from the kill; the lease is that of -lease", chart: bars("recovery", label),
+			ours: "from the kill; the lease is that of -lease", chart: chartBar{"recovery", label},
 		}, 0, system))
 	}
 	label = "Postgres was killed and accepts connections again: until the next job is done"
@@ -27,10 +27,10 @@ func recoveryRows() (all []row) {
 	return append(all, server.row(row{
 		work: "kill -9 of Postgres: from its return until jobs flow, beside River", target: atMost(1), unit: " s",
 		ours: "from the time at which Postgres, killed and started again, accepts connections", peer: "the same with River",
-		chart: bars("recovery", label),
+		chart: chartBar{"recovery", label},
 	}, 0, jobsSystem, riverSystem), server.row(row{
 		work: "kill -9 of Postgres: from its return until events flow", unit: " s",
-		ours: "from the time at which Postgres, killed and started again, accepts connections", chart: bars("recovery", label),
+		ours: "from the time at which Postgres, killed and started again, accepts connections", chart: chartBar{"recovery", label},
 	}, 0, eventsSystem))
 }
 

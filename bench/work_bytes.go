@@ -32,7 +32,7 @@ func byteRows() (all []row) {
 				continue // it deletes its jobs
 			}
 			all = append(all, s.row(row{
-				work: work + ", beside " + labelOf(peer), target: atMost(1), unit: " B", chart: bars("bytes", work),
+				work: work + ", beside " + labelOf(peer), target: atMost(1), unit: " B", chart: chartBar{"bytes", work},
 				ours: byteWays[i], peer: "the same with " + labelOf(peer),
 			}, i, jobsSystem, peer))
 		}
@@ -40,7 +40,7 @@ func byteRows() (all []row) {
 	s = stored("event bytes")
 	for i, work := range []string{"WAL of an event: publish 1,000 at once", "WAL of an event: handle and settle", "event on disk"} {
 		all = append(all, s.row(row{
-			work: work + ", beside PgQ", target: atMost(1), unit: " B", chart: bars("bytes", work),
+			work: work + ", beside PgQ", target: atMost(1), unit: " B", chart: chartBar{"bytes", work},
 			ours: byteWays[i], peer: "the same with PgQ, ticks included",
 		}, i, eventsSystem, pgqSystem))
 	}

@@ -36,7 +36,7 @@ func inProcesses(n int) string {
 func throughputRows(task, jobs string, processes int) (all []row) {
 	s := throughputSitting(fmt.Sprintf("jobs %s %d", task, processes), task, processes)
 	in := inProcesses(processes)
-	on := bars("work", fmt.Sprintf("%s, %s", jobs, in))
+	on := chartBar{"work", fmt.Sprintf("%s, %s", jobs, in)}
 	for _, peer := range jobPeers {
 		system, ours, measured := jobsSystem, "Client.Work", labelOf(peer)+"'s best settings, the same jobs"
 		if task == "insert" && peer == riverSystem {
@@ -137,7 +137,7 @@ func enqueueRows() (all []row) {
 			all = append(all, s.row(row{
 				work: fmt.Sprintf("enqueue jobs %s, beside %s", way, labelOf(peer)), target: atLeast(1), unit: "/s",
 				ours: fmt.Sprintf("Client.Enqueue, %d callers", []int{bulkCallers, singleCallers}[i]),
-				peer: enqueueWays[peer][i], chart: bars("enqueue", "jobs, "+way),
+				peer: enqueueWays[peer][i], chart: chartBar{"enqueue", "jobs, " + way},
 			}, i, jobsSystem, peer))
 		}
 	}

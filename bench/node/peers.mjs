@@ -16,6 +16,13 @@ import pg from 'pg'
 const config = JSON.parse(process.argv[2])
 
 const say = (line) => process.stdout.write(line + '\n')
+const complain = (error) => process.stderr.write(error + '\n')
+
+const openPool = () => {
+  const pool = new pg.Pool({ connectionString: config.url, max: config.connections })
+  pool.on('error', complain)
+  return pool
+}
 
 // The clock of the other processes, which have microseconds: that of Date has none, and
 // the other one does not follow it. Waiting for the next millisecond finds the difference.
@@ -65,10 +72,9 @@ const inBulk = (n, do_) => eachOf(2, Math.ceil(n / bulk), (i) => do_(Math.min(bu
 async function graphile() {
   const { run, runMigrations, Logger } = await import('graphile-worker')
   const logger = new Logger(() => (level, message) => {
-    if (level === 'error') process.stderr.write(message + '\n')
+    if (level === 'error') complain(message)
   })
-  const pool = new pg.Pool({ connectionString: config.url, max: config.connections })
-  pool.on('error', (error) => process.stderr.write(error + '\n'))
+  const pool = openPool()
   await runMigrations({ pgPool: pool, logger })
   const tasks = {
     none: () => { done++ },
@@ -108,7 +114,7 @@ async function graphile() {
           },
         },
       })
-      runner.promise.catch((error) => process.stderr.write(error + '\n'))
+      runner.promise.catch(complain)
     },
     stop: () => runner.stop(),
   }
@@ -123,10 +129,9 @@ async function pgboss() {
     supervise: false,
     schedule: false,
   })
-  boss.on('error', (error) => process.stderr.write(error + '\n'))
+  boss.on('error', complain)
   await boss.start()
-  const pool = new pg.Pool({ connectionString: config.url, max: config.connections })
-  pool.on('error', (error) => process.stderr.write(error + '\n'))
+  const pool = openPool()
   let effects = 0 // its jobs have no number
   // A table of its own keeps the queue's indexes small.
   await boss.createQueue('bench', { partition: true })
@@ -183,7 +188,7 @@ async function posthorn() {
       }
       stopping = new AbortController()
       running = client.run(stopping.signal)
-      running.catch((error) => process.stderr.write(error + '\n'))
+      running.catch(complain)
     },
     stop: () => {
       stopping.abort()
@@ -193,31 +198,15 @@ async function posthorn() {
 }
 
 const peer = await { graphile, pgboss, node: posthorn, 'node events': posthorn }[config.system]()
-const commands = {
-  start: async (settings) => {
-    await peer.start(JSON.parse(settings))
-    say('started')
-  },
-  stop: async () => {
-    await peer.stop()
-    report()
-    say('stopped')
-  },
-  enqueue: async (n) => {
-    await peer.enqueue(Number(n))
-    say('enqueued')
-  },
-  one: async (n) => {
-    await peer.one(Number(n))
-    say('enqueued')
-  },
-}
+const answers = { start: 'started', stop: 'stopped', enqueue: 'enqueued', one: 'enqueued' }
 const lines = createInterface({ input: process.stdin })
 lines.on('line', async (line) => {
   const space = line.indexOf(' ')
   const [command, argument] = space < 0 ? [line, ''] : [line.slice(0, space), line.slice(space + 1)]
   try {
-    await commands[command](argument)
+    await peer[command](argument && JSON.parse(argument))
+    if (command === 'stop') report()
+    say(answers[command])
   } catch (error) {
     process.stderr.write(`${command}: ${error}\n`)
     process.exit(1)

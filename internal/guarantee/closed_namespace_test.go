@@ -83,6 +83,7 @@ func TestClosedNamespaceRefuses(t *testing.T) {
 	s.wantMoved(`select posthorn.import_events((select id from posthorn.imports), 'importer-h-1-0123abcd', $1, '{s}', '{""}', '{1}',
 		array[gen_random_uuid()], '{n}', '{false}', '{1}', '{1}', '{e}', array['{}'::json], array[now()])`, importTerm)
 	s.wantMoved("select * from posthorn.plan_archive($1)", archive)
+	s.wantMoved("select * from posthorn.lease_archive_stream($1, 'host-1-0badcafe')", archive)
 	equal(t, "events", value[int64](s, "select count(*) from posthorn.events"), before)
 	equal(t, "reading goes on", value[int](s, "select count(*) from posthorn.read_events('shop', posthorn.cursor_at('-infinity')) where event_id is not null"), 2)
 

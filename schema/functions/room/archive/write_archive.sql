@@ -10,6 +10,10 @@ begin
   perform posthorn.check_name(lease_archive_stream.worker, 'worker', 'Name the process, for instance host-4711-0badcafe.');
   perform posthorn.check_claim(1, lease_archive_stream.lease_for, gen_random_uuid());
   perform posthorn.commit_durably(); -- segments must be on the disk before they are written
+  -- Where the namespace goes on, the same segments are written, and later manifests.
+  perform posthorn.refuse_closed(g.namespace_id)
+  from posthorn.archives a join posthorn.groups g on g.id = a.group_no
+  where a.id = lease_archive_stream.archive and g.closed;
   return query
     update posthorn.archive_streams s
     set owner_id = format('archiver-%s-%s',

@@ -283,8 +283,9 @@ func walkOnCall(p *person) {
 	p.exec(p.T, "select posthorn.enqueue('default', 'import ' || i, tags => '{tenant:7}', run_at => posthorn.now() - interval '1 hour') from generate_series(1, 3) i")
 	p.exec(p.T, "select posthorn.claim_jobs('default', 'importer-1', '{tenant:7}', lease_for => '1 hour')")
 	p.visit("/")
-	p.click("Stuck jobs")
-	p.seesIn("2 import 2", "held back", "tenant:7 runs 1 of 1", "give tenant:7 a limit of its own", "1h")
+	p.click("2 jobs are stuck")
+	p.sees("2 jobs are stuck")
+	p.seesIn("import 2 +1 more", "held back", "tenant:7 runs 1 of 1", "give tenant:7 its own limit", "1h")
 	p.click("slow")
 	p.sees("No job is stuck: no job has the trouble slow.")
 	p.fill("Find an event, a job, a tag, a worker or a group", "tenant 7")
@@ -296,5 +297,5 @@ func walkOnCall(p *person) {
 	p.press(kb.Enter)
 	p.sees("worker importer-1: 1 job")
 	p.click("importer-1: 1 job")
-	p.sees("Only the work of importer-1", "job 1 import 1")
+	p.sees("Only the work of importer-1", "1 import 1")
 }

@@ -140,7 +140,7 @@ var chance = []struct{ pattern, instead string }{
 	{`(\bDate|X-Request-Id|Set-Cookie|Content-Length):\[[^]]*\]`, ""},
 	{`(?m)^(# \w+ )?(go_|process_|posthorn_http_|posthorn_log_held)[^\n]*\n`, ""}, // of the server
 	{`\beyJ[A-Za-z0-9_-]+`, "a cursor"},                                           // with numbers of transactions
-	{`data-now="[^"]*"|id="examined">Checked <time[^>]*>[^<]*`, "the server's time"},
+	{`data-now="[^"]*"|<span class="soft">Checked <time[^>]*>[^<]*`, "the server's time"},
 	{`(?m)^retry: \d+$`, "the pause before a client connects again"},
 	{`"request_id":"[^"]*"`, ""},
 }

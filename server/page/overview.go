@@ -29,6 +29,7 @@ const (
 // overviewData is everything that the overview shows of a namespace.
 type overviewData struct {
 	Findings []admin.Finding
+	Stuck    string // how many jobs are stuck
 	Examined time.Time
 	Worst    []admin.WorstGroup
 	reasons
@@ -73,10 +74,16 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 	}
 	examined, err := p.findings.Since(ctx, key, r.since, func(ctx context.Context) (examination, time.Time, error) {
 		began := time.Now()
-		found, err := r.Admin.Findings(ctx)
-		return examination{found, time.Now()}, keep(began, answerRest), err
+		var e examination
+		var err error
+		if e.findings, err = r.Admin.Findings(ctx); err != nil {
+			return e, time.Time{}, err
+		}
+		stuck, err := r.Admin.StuckJobs(ctx, "", mostStuck+1)
+		e.at, e.stuck = time.Now(), stuckInAll(stuck)
+		return e, keep(began, answerRest), err
 	})
-	data.Findings, data.Examined = examined.findings, examined.at
+	data.Findings, data.Stuck, data.Examined = examined.findings, examined.stuck, examined.at
 	return data, err
 }
 
@@ -89,9 +96,10 @@ func (p *Pages) ratesOf(ctx context.Context, r *Request, s span) ([]admin.Rate, 
 	})
 }
 
-// examination has the findings of the doctor, and their time.
+// examination has the findings of the doctor, how many jobs are stuck, and their time.
 type examination struct {
 	findings []admin.Finding
+	stuck    string
 	at       time.Time
 }
 
@@ -100,6 +108,7 @@ type overviewPage struct {
 	New       bool // nothing was done in the namespace yet
 	Commands  []command
 	Troubles  []trouble
+	Stuck     string // how many jobs are stuck; empty: none is
 	Checks    int
 	Examined  time.Time
 	Charts    []chart
@@ -141,7 +150,7 @@ func (p *Pages) showOverview(ctx context.Context, r *Request) (*View, error) {
 	s := o.Summary
 	page := overviewPage{
 		New:      o.isNew(),
-		Troubles: troublesOf(r, o), Checks: len(o.Findings), Examined: o.Examined,
+		Troubles: troublesOf(r, o), Stuck: o.Stuck, Checks: len(o.Findings), Examined: o.Examined,
 		Charts: chartsOf(span, rates, s.Now), JobCharts: jobs, Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s, o.Jobs),
 	}
 	if page.New {

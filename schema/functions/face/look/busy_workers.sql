@@ -57,9 +57,9 @@ begin
       extract(epoch from at - s.since)::float8, s.until, s.stalled,
       coalesce(not s.stalled and posthorn.is_slow(at - s.since, u.seconds), false),
       concat_ws('; ', case when s.stalled and s.kind = 'job' then
-          format('no heartbeat for %s, others may take it %s', posthorn.in_words(at - s.seen_at),
+          format('silent for %s, others get it %s', posthorn.in_words(at - s.seen_at),
             case when s.until > at then 'in ' || posthorn.in_words(s.until - at) else 'now' end) end,
-        case when extract(epoch from at - s.since) > u.seconds then posthorn.usually(u.tag, u.seconds) end)
+        case when extract(epoch from at - s.since) > u.seconds then posthorn.usually(u.seconds) end)
     from shown s
     left join lateral (
       select x.tag, x.seconds from usual x

@@ -112,15 +112,24 @@ $$;
 comment on function posthorn.worked_tags(text) is
   'admin: The tags of which workers run jobs now; of 10,000 running jobs.';
 
+-- Not those of which all such jobs were lost by silent workers: they have a warning and a row of their own.
 create or replace function posthorn.neglected_tags(of_namespace text default null)
 returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz, job bigint, is_worked boolean) language sql stable
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
+  with lost as materialized (
+    select l.namespace_id, l.job, o.tags
+    from posthorn.lost_jobs(of_namespace) l
+    cross join lateral (select x.tags from posthorn.enqueued_jobs x where x.namespace_id = l.namespace_id and x.id = l.job limit 1) o
+  )
   select u.*
   from (
     select x.*, (x.namespace_id, x.tag) in (select w.namespace_id, w.tag from posthorn.worked_tags(of_namespace) w) as is_worked
     from posthorn.first_untaken_jobs(of_namespace) x) u
-  where not u.is_worked or u.due_at <= posthorn.now() - interval '1 hour'
+  where (not u.is_worked or u.due_at <= posthorn.now() - interval '1 hour')
+    and not (u.job in (select l.job from lost l where l.namespace_id = u.namespace_id)
+      and u.jobs <= (select count(*) from lost l where l.namespace_id = u.namespace_id and (u.tag = any (l.tags) or u.tag = '' and l.tags = '{}')))
 $$;
 comment on function posthorn.neglected_tags(text) is
   'admin: The tags whose jobs no worker takes: for 5 minutes, or for an hour if workers run others of them.';
@@ -364,8 +373,8 @@ as $$
   join posthorn.namespaces n on n.id = l.namespace_id
   order by l.since, l.worker)
   union all
-  (select 'warn', n.namespace, null, format('%s in namespace %s %s for far longer than is usual: job %s of worker %s for %s, and %s', posthorn.counted(s.jobs, 'job'),
-      n.namespace, case when s.jobs = 1 then 'has run' else 'have run' end, s.job, s.worker, posthorn.in_words(posthorn.now() - s.picked_at), posthorn.usually(s.tag, s.usual)),
+  (select 'warn', n.namespace, null, format('%s in namespace %s %s for far longer than is usual: job %s of worker %s for %s, %s', posthorn.counted(s.jobs, 'job'),
+      n.namespace, case when s.jobs = 1 then 'has run' else 'have run' end, s.job, s.worker, posthorn.in_words(posthorn.now() - s.picked_at), posthorn.usually(s.usual)),
     format('look: posthorn --namespace %s nodes busy --trouble slow; to take a job from its worker: %s', n.namespace,
       posthorn.command_line(n.namespace, 'jobs retry', s.job::text)),
     'slow jobs', true, s.jobs

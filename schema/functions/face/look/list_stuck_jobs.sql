@@ -61,43 +61,36 @@ create or replace function posthorn.stuck_reasons(namespace text, ns int, wanted
 returns table (trouble text, job bigint, since timestamptz, others bigint, why text, helps text) language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
-  with lost as materialized (
-    select l.job, l.worker, l.since, o.tags
-    from posthorn.lost_jobs(stuck_reasons.namespace) l
-    cross join lateral (select x.tags from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = l.job limit 1) o
-    where coalesce(wanted, 'lost') in ('lost', 'not taken')
-  )
   (select 'stalled', (array_agg(r.job order by r.seen_at, r.job))[1], min(r.seen_at), least(count(*) - 1, 100),
     format('%s sends no heartbeat', r.worker),
-    format('restart %s, or retry its jobs: else others get them %s', r.worker,
+    format('restart %s or retry; others get them %s', r.worker,
       case when min(r.lease_until) > posthorn.now() then 'in ' || posthorn.in_words(min(r.lease_until) - posthorn.now()) else 'now' end)
   from posthorn.running_jobs r
   where coalesce(wanted, 'stalled') = 'stalled' and r.namespace_id = ns and r.seen_at < posthorn.now() - interval '30 seconds'
   group by r.worker order by 3, 2 limit most)
   union all
   (select 'slow', (array_agg(s.job order by s.picked_at, s.job))[1], min(s.picked_at), least(count(*) - 1, 100),
-    format('on %s; %s usually takes %s at most', s.worker, s.tag, posthorn.in_words(make_interval(secs => ceil(max(s.usual))))),
-    format('look at %s, or retry it', s.worker)
+    format('on %s; %s', s.worker, posthorn.usually(max(s.usual))),
+    format('look at %s or retry it', s.worker)
   from posthorn.slow_jobs(stuck_reasons.namespace) s where coalesce(wanted, 'slow') = 'slow'
   group by s.worker, s.tag order by 3, 2 limit most)
   union all
   (select 'lost', (array_agg(l.job order by l.since, l.job))[1], min(l.since), least(count(*) - 1, 100),
-    format('%s fell silent, no other worker takes it', l.worker), format('start %s, or another worker', l.worker)
-  from lost l where coalesce(wanted, 'lost') = 'lost'
+    format('%s fell silent', l.worker), format('start %s or another worker', l.worker)
+  from posthorn.lost_jobs(stuck_reasons.namespace) l where coalesce(wanted, 'lost') = 'lost'
   group by l.worker order by 3, 2 limit most)
   union all
   (select 'not taken', t.job, t.due_at, t.jobs - 1,
     case when t.is_worked then 'the workers are busy with others of ' else 'no worker for ' end || case t.tag when '' then 'jobs without tags' else t.tag end,
-    case when t.is_worked then 'start more workers, or let them run more jobs at once' else 'start a worker' end
+    case when t.is_worked then 'start more workers' else 'start a worker' end
   from posthorn.neglected_tags(stuck_reasons.namespace) t
   where coalesce(wanted, 'not taken') = 'not taken'
-    and not (t.job in (select l.job from lost l) and t.jobs <= (select count(*) from lost l where t.tag = any (l.tags) or t.tag = '' and l.tags = '{}'))
   order by t.due_at, t.job limit most)
   union all
   (select 'held back', h.job, h.since, h.jobs - 1, case when h.paused then h.tag || ' is paused' end,
     case when h.paused then format('resume %s', h.tag)
       when exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = h.tag) then format('raise the limit of %s', h.tag)
-      else format('give %s a limit of its own, or raise that of all like it', h.tag) end
+      else format('give %s its own limit', h.tag) end
   from posthorn.held_back_tags(ns, most) h where coalesce(wanted, 'held back') = 'held back'
   order by h.since, h.job limit most)
   union all
@@ -105,7 +98,7 @@ as $$
     c.jobs - case b.status when 'DELETED' then 1 else 0 end,
     case b.status when 'DELETED' then format('job %s, which it waits for, was deleted', b.before)
       when 'FAILED' then 'failed' else 'was cancelled' end,
-    case b.status when 'DELETED' then 'cancel it' when 'FAILED' then 'retry it, or cancel those behind it' else 'cancel those behind it' end
+    case b.status when 'DELETED' then 'cancel it' when 'FAILED' then 'retry it or cancel those behind' else 'cancel those behind' end
   from (
     select x.* from posthorn.blocking_jobs(stuck_reasons.namespace) x where coalesce(wanted, 'blocks others') = 'blocks others'
     order by x.since, x.before limit most) b

@@ -28,6 +28,13 @@ return format('95 of 100 jobs tagged %s take %s at most', tag, posthorn.in_words
 comment on function posthorn.usually(text, float8) is
   'admin: How long jobs with a tag take, in words.';
 
+-- Lists have room for two words.
+create or replace function posthorn.usually(seconds float8)
+returns text language sql immutable parallel safe
+return 'usually ' || posthorn.in_words(make_interval(secs => ceil(seconds)));
+comment on function posthorn.usually(float8) is
+  'admin: How long some jobs take, in two words.';
+
 -- The answer to the hook. Most jobs take less than a minute, so a list of them asks for nothing.
 create or replace function posthorn.usual_run(ns int, tags text[], ran interval)
 returns text language plpgsql stable as $$

@@ -73,7 +73,18 @@ func TestOverviewShowsJobsThatWait(t *testing.T) {
 		s.exec(t, sql)
 	}
 	s.visit(t).get("/").wantPage(t, 200, "2 behind other jobs", "1 waiting for an event", "2 jobs wait behind jobs that failed, or were cancelled or deleted; the first of these is job 1, which is FAILED",
-		"jobs show 1; retry that job, or cancel the jobs that wait for it", `href="/ui/default/job?id=1">Show<`)
+		"jobs show 1; retry that job, or cancel the jobs that wait for it", `href="/ui/default/job?id=1">Show<`, "1 job failed for good in the last day").
+		wantNone(t, "Retry all")
+}
+
+// A job that failed and the jobs behind it have one warning. If others failed too, they have one of their own.
+func TestOverviewShowsOtherFailures(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, `select posthorn.enqueue('default', 'pack', tags => '{box}', max_retries => 0)`)
+	s.exec(t, `select posthorn.enqueue('default', 'weigh', tags => '{box}', max_retries => 0), posthorn.enqueue('default', 'send', after => '{1}')`)
+	s.exec(t, `select posthorn.fail_job(j.id, 'w', 'no box') from posthorn.claim_jobs('default', 'w', '{box}', 2) j`)
+	s.visit(t).get("/").wantPage(t, 200, "2 jobs failed for good in the last day", "Retry all", "1 job waits behind jobs that failed")
 }
 
 // A job that was deleted has no page, so the warning leads to one that waits for it.

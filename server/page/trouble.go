@@ -21,6 +21,9 @@ type trouble struct {
 	Text    template.HTML
 	Show    string // the link of the page that shows it
 	Buttons []ask
+
+	failed string // the only job that failed in the last day
+	behind string // the job behind which others wait
 }
 
 // The ranks of troubles.
@@ -48,6 +51,7 @@ func troublesOf(r *Request, o overviewData) []trouble {
 			all = append(all, findingTrouble(r, f))
 		}
 	}
+	all = foldFailed(all)
 	all = append(all, deadTroubles(r, o.reasons, o.Summary.Now)...)
 	for _, g := range o.Worst {
 		// The doctor names those that nobody reads, and those that are an hour behind.
@@ -64,6 +68,18 @@ func troublesOf(r *Request, o overviewData) []trouble {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Size, a.Size))
 	})
 	return all
+}
+
+// foldFailed puts the only job that failed in the last day into the warning of the jobs behind it, if that names it.
+func foldFailed(all []trouble) []trouble {
+	failed := slices.IndexFunc(all, func(t trouble) bool { return t.failed != "" })
+	behind := slices.IndexFunc(all, func(t trouble) bool { return t.behind != "" && failed >= 0 && t.behind == all[failed].failed })
+	if behind < 0 {
+		return all
+	}
+	all[behind].Text = all[failed].Title + ". " + all[behind].Text
+	all[behind].Rank = min(all[behind].Rank, all[failed].Rank)
+	return slices.Delete(all, failed, failed+1)
 }
 
 // whoReads says how many processes read a group: 1 process reads, 3 processes read.
@@ -100,7 +116,11 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 		t.Show = r.Link("groups")
 	case "jobs":
 		t.Show = jobTrouble(r, f)
+		if f.Kind == "jobs behind jobs that failed" {
+			t.behind = f.Subject
+		}
 	case "failed jobs":
+		t.failed = f.Subject
 		filter := parametersOf(f.Filter)
 		t.Show = r.Link("jobs", filter...)
 		t.Buttons = []ask{{"jobs/retry", "Retry all…", filter}}

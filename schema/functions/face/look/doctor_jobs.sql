@@ -202,7 +202,7 @@ returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-  (select 'warn', n.namespace, null, format('%s in namespace %s failed for good in the last day, the last one %s ago%s',
+  (select 'warn', n.namespace, case when f.jobs = 1 then l.job::text end, format('%s in namespace %s failed for good in the last day, the last one %s ago%s',
       posthorn.counted(f.jobs, 'job', 10000), n.namespace, posthorn.in_words(posthorn.now() - l.finished_at), ': ' || nullif(left(l.error_message, 500), '')),
     format('look: posthorn --namespace %s jobs list --status failed --ended-from %s; then, with each id: posthorn --namespace %1$s jobs retry ID',
       n.namespace, w.ended_from),
@@ -217,7 +217,7 @@ as $$
       order by y.namespace_id desc, y.status desc, y.job desc limit 10000) x
     where x.finished_at >= w.ended_from::timestamptz) f
   cross join lateral (
-    select y.finished_at, y.error_message from posthorn.finished_jobs y
+    select y.job, y.finished_at, y.error_message from posthorn.finished_jobs y
     where y.namespace_id = n.id and y.status <> 'COMPLETED' and y.status = 'FAILED' and y.finished_at = f.last_at
     order by y.namespace_id desc, y.status desc, y.job desc limit 1) l
   where f.jobs > 0 and (of_namespace is null or n.namespace = of_namespace))

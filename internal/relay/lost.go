@@ -59,27 +59,26 @@ func (l *leadership) findLost() error {
 // compare compares streams. One that cannot be read stops no other. If the database fails for longer,
 // the next leader compares them again.
 func (l *leadership) compare(streams []string, since int64) error {
-	var entries, lost int64
+	var entries, lost, refused int64
 	text := ""
 	for _, stream := range streams {
 		if !consume.MatchesAny(l.lead.Streams, stream) {
 			continue
 		}
 		found, unread, err := l.compareStream(stream, since)
-		entries, lost = entries+found.read, lost+found.lost
+		entries, lost, refused = entries+found.read, lost+found.lost, refused+found.refused
 		if err != nil {
 			return err
 		}
 		if l.going.Err() != nil { // the next leader looks
 			return context.Cause(l.going)
 		}
-		switch {
-		case text != "":
-		case unread != nil:
+		if text == "" && unread != nil {
 			text = fmt.Sprintf("stream %s: %v", stream, unread)
-		case found.refused > 0:
-			text = fmt.Sprintf("stream %s: %d entries could not have been published, and were left out", stream, found.refused)
 		}
+	}
+	if refused > 0 {
+		l.Log.Warn("the broker has entries under ids of the log that could not have been published; they are left out of the lost events", "entries", refused)
 	}
 	if err := pg.NoteLook(l.ctx, l.Pool, l.lead, entries, worker.Clip(text)); err != nil {
 		return err

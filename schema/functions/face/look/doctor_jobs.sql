@@ -187,7 +187,6 @@ $$;
 comment on function posthorn.due_jobs(text) is
   'admin: How many due jobs wait for a worker, since when the first one does, and how many are held back by tags; counted up to 10,000.';
 
--- Of each namespace the 10,000 newest of them are looked at.
 -- The inputs that narrow the list of jobs to those that a finding counts, as far as the finding's subject does not say them. The
 -- time has whole minutes, so that it is short in a command.
 create or replace function posthorn.finding_filter(kind text, examined_at timestamptz)
@@ -197,6 +196,7 @@ return case when finding_filter.kind = 'jobs that failed for good' then jsonb_bu
 comment on function posthorn.finding_filter(text, timestamptz) is
   'admin: The filter of the list that shows what a finding of a kind counts; null if there is none.';
 
+-- Of each namespace the 10,000 newest of the jobs that failed are looked at.
 create or replace function posthorn.examine_failed_jobs(of_namespace text default null)
 returns setof posthorn.finding language sql stable
 set search_path = pg_catalog, pg_temp

@@ -36,15 +36,18 @@ create or replace function posthorn.type_brought_back(type text)
 returns text language sql immutable
 return case when type ^@ 'posthorn.' then 'imported.' || type else type end;
 
--- Whether an event that a broker has could not be published.
+-- Whether an event that a broker has could not have been published. The limit of payloads may have been higher when it was.
 create or replace function posthorn.is_refused_event(stream text, type text, key text, payload json, tags text[], metadata json)
 returns boolean language plpgsql stable as $$
+declare
+  broken text;
 begin
   perform posthorn.check_name(stream, 'stream', '');
   perform posthorn.check_message(posthorn.type_brought_back(type), key, payload, tags, metadata);
   return false;
 exception when sqlstate 'PH004' then
-  return true;
+  get stacked diagnostics broken = constraint_name;
+  return broken <> 'max_payload_bytes';
 end $$;
 
 create or replace function posthorn.publish_lost_event(namespace text, ns int, log uuid, e posthorn.lost_events)

@@ -99,7 +99,8 @@ begin
     from unnest(keep_entries.streams, keep_entries.ids, keep_entries.types, keep_entries.payloads, keep_entries.keys,
       keep_entries.tags, keep_entries.metadata) e (stream, id, type, payload, key, tags, metadata)
     where e.id = any (missing)
-      and posthorn.is_refused_event(e.stream, e.type, e.key, e.payload, e.tags::text[], e.metadata));
+    group by e.id
+    having bool_and(posthorn.is_refused_event(e.stream, e.type, e.key, e.payload, e.tags::text[], e.metadata)));
   missing := array(select m.id from unnest(missing) m (id) where m.id <> all (refused));
   insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, key, tags, payload, metadata, published_at, found_by)
   select e.id, keep_entries.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
@@ -107,7 +108,7 @@ begin
   from unnest(keep_entries.streams, keep_entries.ids, keep_entries.types, keep_entries.payloads,
       keep_entries.published, keep_entries.keys, keep_entries.tags, keep_entries.metadata)
     e (stream, id, type, payload, at, key, tags, metadata)
-  where e.id = any (missing)
+  where e.id = any (missing) and not posthorn.is_refused_event(e.stream, e.type, e.key, e.payload, e.tags::text[], e.metadata)
   on conflict do nothing;
 end $$;
 

@@ -171,7 +171,7 @@ func TestSwallowedTimeoutsAreFailures(t *testing.T) {
 	w := newWorld(t)
 	ph := w.OpenWith(posthorn.Config{})
 	config := quick
-	config.Attempts, config.Timeout = 1, 500*time.Millisecond // longer than the statement takes to begin
+	config.Attempts, config.Timeout = 1, 5*time.Second // longer than the statement takes to begin
 	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, _ posthorn.Event) error {
 		_, _ = tx.Exec(ctx, "select pg_sleep(3600)")
 		return nil

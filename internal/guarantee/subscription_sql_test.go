@@ -133,8 +133,10 @@ func TestConditionsAreCutIntoTokens(t *testing.T) {
 			t.Errorf("%q is taken for one expression", condition)
 		}
 	}
-	for _, condition := range []string{"e.id = 1\v", "e.id = 1\x01", "e.type = E'\\'", "e.id = 1$1", "e.a /*", "\\", "'x' 'y'", "'x' /* */ 'y'", "'x'\n'y'",
-		"N'x'\n'\\''", "U&'x'\n'\\''", "B'1'\n'0'", "x'1f'\n'0'", "'x' -- y\n'z'"} {
+	for _, condition := range []string{
+		"e.id = 1\v", "e.id = 1\x01", "e.type = E'\\'", "e.id = 1$1", "e.a /*", "\\", "'x' 'y'", "'x' /* */ 'y'", "'x'\n'y'",
+		"N'x'\n'\\''", "U&'x'\n'\\''", "B'1'\n'0'", "x'1f'\n'0'", "'x' -- y\n'z'",
+	} {
 		if value[bool](s, "select posthorn.is_enclosed($1)", condition) {
 			t.Errorf("%q is taken for one expression", condition)
 		}

@@ -192,7 +192,7 @@ func TestProjectionTimeout(t *testing.T) {
 				t.Fatal(err)
 			}
 			config := quick
-			config.Timeout = 500 * time.Millisecond // longer than the statement takes to begin
+			config.Timeout = 5 * time.Second // longer than the statement takes to begin
 			p.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 				if len(events) > 1 {
 					if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(1)"); !ignored {

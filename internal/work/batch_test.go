@@ -527,7 +527,7 @@ func TestSwallowedTimeoutsFailTheJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ids := w.enqueueTitles("slow")
-	config := posthorn.WorkConfig{Timeout: 500 * time.Millisecond} // longer than the statement takes to begin
+	config := posthorn.WorkConfig{Timeout: 5 * time.Second} // longer than the statement takes to begin
 	w.batches(true, config, func(ctx context.Context, tx pgx.Tx, _ []posthorn.Job) error {
 		_, _ = tx.Exec(ctx, "select pg_sleep(3600)")
 		return nil

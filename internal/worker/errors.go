@@ -84,7 +84,7 @@ func Call(ctx context.Context, began time.Time, limit time.Duration, handler fun
 func CallTx(ctx context.Context, began time.Time, limit time.Duration, tx pgx.Tx, handler func(ctx context.Context) error) error {
 	return Call(ctx, began, limit, func(ctx context.Context) error {
 		err := handler(ctx)
-		if err == nil && tx != nil && tx.Conn().IsClosed() && context.Cause(ctx) == ErrTimeout {
+		if err == nil && tx != nil && tx.Conn() != nil && tx.Conn().IsClosed() && context.Cause(ctx) == ErrTimeout {
 			err = ctx.Err()
 		}
 		return err

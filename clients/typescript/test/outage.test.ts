@@ -232,7 +232,7 @@ test('a server that is not there at first is awaited by run', async (t) => {
 test('a client that stops while the database is down waits between its attempts to record results', async (t) => {
   const proxy = await Proxy.start(t)
   const ph = await open(t, { databaseUrl: proxy.url(), drainFor: 1 })
-  const leaseFor = 1000 // and so long it makes attempts
+  const leaseFor = 5000 // and so long it makes attempts
   let running = 0
   const untilStopped = (_: unknown, { signal }: HandlerContext) => {
     running++

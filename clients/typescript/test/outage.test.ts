@@ -243,7 +243,7 @@ test('a client that stops while the database is down waits between its attempts 
   await ph.publish(ph.pool, { type: 'x' })
   await ph.enqueue(ph.pool, { title: 'x' })
   const { stop } = run(ph)
-  await until('both are in work', () => running === 2)
+  await until('both are in work', () => running >= 2)
   const attempts: string[] = []
   const call = ph.database.call.bind(ph.database)
   ph.database.call = (signature, ...rest) => {
@@ -253,5 +253,7 @@ test('a client that stops while the database is down waits between its attempts 
   proxy.crash()
   await stop()
   const made = (name: string) => attempts.filter((attempt) => attempt === name).length
-  assert.deepEqual([made('settle'), made('complete_jobs')], [1, 1])
+  for (const name of ['settle', 'complete_jobs']) {
+    assert.ok(made(name) >= 1 && made(name) <= 4, `${made(name)} attempts of ${name}`) // without the pause, thousands
+  }
 })

@@ -88,6 +88,7 @@ func TestIdleClientsAskRarely(t *testing.T) {
 	t.Parallel()
 	testnode.Dir(t)
 	processes := map[string]testidle.Process{}
+	create := testidle.Databases(t)
 	for role, kind := range map[string]string{
 		"idle worker":        "Node: a worker of jobs",
 		"idle group":         "Node: a group",
@@ -99,7 +100,7 @@ func TestIdleClientsAskRarely(t *testing.T) {
 			if after != "" && (role == "idle worker") != (after == "job") {
 				continue
 			}
-			url := posthorntest.Database(t)
+			url := create()
 			statements := testpg.CountStatements(t, url)
 			worker := startWorker(t, statements.URL(t), role)
 			if conn := connect(t, url); after != "" {
@@ -115,7 +116,7 @@ func TestIdleClientsAskRarely(t *testing.T) {
 			processes[strings.TrimSpace(role+" "+after)] = testidle.Process{Kind: kind, Statements: statements}
 		}
 	}
-	url := posthorntest.Database(t)
+	url := create()
 	statements := testpg.CountStatements(t, url)
 	for range 10 {
 		startWorker(t, statements.URL(t), "idle group")

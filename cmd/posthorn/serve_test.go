@@ -124,9 +124,10 @@ func statusOf(t *testing.T, url, token string) int {
 func TestIdleServersAskRarely(t *testing.T) {
 	t.Parallel()
 	processes := map[string]testidle.Process{}
+	create := testidle.Databases(t)
 	for _, command := range []string{"serve", "up"} {
 		for _, request := range []string{"", "POST /v1/groups/billing/claim", "GET /events/subscribe?tags=x&worker_id=w&wait=60"} {
-			database := posthorntest.Database(t)
+			database := create()
 			typed(t, connectTo(t, database), "select posthorn.define_group('default', 'billing')")
 			statements := testpg.CountStatements(t, database)
 			p := startPosthorn(t, statements.URL(t), command)

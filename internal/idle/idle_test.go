@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,7 +27,11 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-func TestMain(m *testing.M) { posthorntest.Main(m) }
+// These tests have a server of their own, see [testidle.Databases].
+func TestMain(m *testing.M) {
+	_ = os.Unsetenv("POSTHORN_TEST_DATABASE_URL")
+	posthorntest.Main(m)
+}
 
 // world is a database with the process that is counted, and with another one that is not.
 type world struct {

@@ -5,6 +5,7 @@ package testidle
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,12 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/test/await"
 	"github.com/posthorn/posthorn/internal/test/testpg"
 	"github.com/posthorn/posthorn/internal/test/testprogram"
 	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/schema"
 )
 
 // While statements are counted, another process does its upkeep clockTicks times. In ten seconds it
@@ -43,6 +47,57 @@ type Process struct {
 	Kind       string // as the table of docs/operations.md names it
 	Statements *testpg.Statements
 	Processes  int // how many processes this is; 0 is one
+}
+
+// Databases starts a server, and returns a function that creates a database of Posthorn there. Of the server that tests share,
+// the watch of the log cannot tell which transactions are of its own database: each that was open when it began to watch
+// may have made a job ready, and its end is one more claim.
+func Databases(t testing.TB) (create func() (url string)) {
+	t.Helper()
+	server := testpg.StartPrimary(t, map[string]string{"max_connections": "500", "synchronous_commit": "off"})
+	execute := func(database string, do func(conn *pgx.Conn) error) {
+		t.Helper()
+		conn, err := pgx.Connect(t.Context(), at(server.URL(), database))
+		if err == nil {
+			err = do(conn)
+			_ = conn.Close(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute("postgres", func(conn *pgx.Conn) error {
+		_, err := conn.Exec(t.Context(), "create database first")
+		return err
+	})
+	execute("first", func(conn *pgx.Conn) error {
+		_, err := schema.Migrate(t.Context(), conn, schema.Options{})
+		if err == nil { // a copy shall not count as restored
+			_, err = conn.Exec(t.Context(), "update posthorn.cluster set life = null, log = null")
+		}
+		return err
+	})
+	n := 0
+	return func() string {
+		t.Helper()
+		n++
+		name := fmt.Sprintf("idle_%d", n)
+		execute("postgres", func(conn *pgx.Conn) error {
+			_, err := conn.Exec(t.Context(), "create database "+name+" template first")
+			return err
+		})
+		return at(server.URL(), name)
+	}
+}
+
+// at returns the URL of another database of a server.
+func at(server, database string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		panic(err) // it is that of a server of ours
+	}
+	u.Path = "/" + database
+	return u.String()
 }
 
 // Check counts the statements of idle processes, all at the same time, each in a subtest of the name

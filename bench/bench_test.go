@@ -68,7 +68,7 @@ func TestOnlyTheRowsAskedFor(t *testing.T) {
 
 func mustMeasure(t *testing.T, o options) *report {
 	t.Helper()
-	s, err := openServer(t.Context(), o, io.Discard)
+	s, err := openServer(t.Context(), o, serverSettings, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -230,7 +230,7 @@ type host struct {
 // newHost makes a host whose servers are stopped at the end of the row.
 func (b *bench) newHost() *host {
 	h := &host{ctx: context.Background()}
-	b.temporary[len(b.temporary)-1].atEnd(h.end)
+	b.atEnd(h.end)
 	return h
 }
 

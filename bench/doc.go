@@ -6,7 +6,7 @@
 //
 // Without -database-url it runs a server of its own in a temporary directory. With a
 // URL, it makes databases of its own on that server and drops them again; it does not
-// change the database that the URL names.
+// change the database that the URL names. Some rows start further servers.
 //
 // A row is a description, and a figure of two sides (row.go). Rows whose sides are the same
 // systems are a sitting (sitting.go): all of its systems are measured in the same rounds.

@@ -102,7 +102,7 @@ func (o *options) hurry() {
 }
 
 func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
-	s, err := openServer(ctx, o, stderr)
+	s, err := openServer(ctx, o, serverSettings, stderr)
 	if err != nil {
 		return err
 	}

@@ -14,12 +14,14 @@ type bench struct {
 	server   *server
 	progress io.Writer
 
-	temporary []*database         // databases of the row that is being measured
-	log       *database           // see fullLog
-	held      *heldPair           // see holding
-	sitting   *openSitting        // of this row, and of its neighbours
-	own       *bench              // see expendable
-	samples   map[string][]sample // of the sustained row, by system
+	temporary  []*database         // databases of the row that is being measured
+	log        *database           // see fullLog
+	held       *heldPair           // see holding
+	sitting    *openSitting        // of this row, and of its neighbours
+	own        *bench              // see expendable
+	publishers *publishers         // those of the sitting, see openPublishers
+	ends       []func()            // see atEnd
+	samples    map[string][]sample // of the sustained row, by system
 }
 
 // wants reports whether a row is asked for.
@@ -47,13 +49,31 @@ func (b *bench) endRow() {
 	b.sitting = nil
 	if b.own != nil {
 		b.own.endRow()
-		b.own.server.close()
 		b.own = nil
 	}
 	for _, d := range b.temporary {
 		d.drop()
 	}
 	b.temporary = nil
+	for _, end := range slices.Backward(b.ends) {
+		end()
+	}
+	b.ends, b.publishers = nil, nil
+}
+
+// atEnd registers a function to call at the end of the row, when its databases are dropped.
+func (b *bench) atEnd(end func()) { b.ends = append(b.ends, end) }
+
+// startServer starts a further server, which is stopped at the end of the row.
+func (b *bench) startServer(ctx context.Context, settings map[string]string) *server {
+	o := b.options
+	o.databaseURL = ""
+	s, err := openServer(ctx, o, settings, b.progress)
+	if err != nil {
+		check(skip(err.Error()))
+	}
+	b.atEnd(s.close)
+	return s
 }
 
 func (b *bench) say(format string, args ...any) {

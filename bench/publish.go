@@ -56,7 +56,7 @@ func publishRows() []row {
 			prepare: func(ctx context.Context, b *bench) (ours, peer side) {
 				d := b.newDatabase(ctx)
 				p := publishing{events: max(b.events/singlesFraction, 100), connections: 16, batch: 1}
-				ours = d.inserting(ctx, p, "posthorn.events", "select posthorn.publish('default', $1::text, $2::json)")
+				ours = d.inserting(ctx, p, "posthorn.events", publishOneSQL)
 				peer = d.inserting(ctx, p, "bare.events",
 					"insert into bare.events (namespace_id, stream_id, type, payload) values (1, 1, $1::text, $2::json)")
 				return ours, peer
@@ -72,6 +72,8 @@ const (
 )
 
 var bareTables = map[string]string{oneIndex: "bare.events", twoIndexes: "bare.indexed"}
+
+const publishOneSQL = "select posthorn.publish('default', $1::text, $2::json)"
 
 // publishing says how events are inserted. Each statement is a transaction.
 type publishing struct{ events, connections, batch int }

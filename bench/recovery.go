@@ -52,13 +52,7 @@ func (b *bench) killing(ctx context.Context, system string, processes int, kill 
 // stopped at the end of the row.
 func (b *bench) expendable(ctx context.Context) *bench {
 	if b.own == nil {
-		o := b.options
-		o.databaseURL = ""
-		s, err := openServer(ctx, o, b.progress)
-		if err != nil {
-			check(skip(err.Error()))
-		}
-		b.own = &bench{options: o, server: s, progress: b.progress}
+		b.own = &bench{options: b.options, server: b.startServer(ctx, serverSettings), progress: b.progress}
 	}
 	return b.own
 }

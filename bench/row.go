@@ -79,7 +79,7 @@ func trimZeros(ratio float64) string {
 // further ones.
 func rows(o options) []row {
 	var all []row
-	for _, some := range [][]row{publishRows(), takeRows(), subscriptionRows, handlerRows, workRows(), jobRows(o), httpRows(), brokerRows, kafkaRows, listenRows(), webhookRows(), heldRows, caughtUpRows, pgqRows} {
+	for _, some := range [][]row{publishRows(), takeRows(), subscriptionRows, handlerRows, workRows(), jobRows(o), httpRows(), brokerRows, kafkaRows, flatRows(), listenRows(), webhookRows(), heldRows, caughtUpRows, pgqRows} {
 		all = append(all, some...)
 	}
 	return all

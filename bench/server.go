@@ -41,13 +41,14 @@ type server struct {
 	template  string // the name of a database with Posthorn's schema, once it exists
 	databases []*database
 
-	local  *localpg.Server // nil if a URL was given
-	binDir string
-	dir    string
+	local    *localpg.Server // nil if a URL was given
+	settings map[string]string
+	binDir   string
+	dir      string
 }
 
-func openServer(ctx context.Context, o options, progress io.Writer) (*server, error) {
-	s := &server{token: newToken(), binDir: o.binDir}
+func openServer(ctx context.Context, o options, settings map[string]string, progress io.Writer) (*server, error) {
+	s := &server{token: newToken(), settings: settings, binDir: o.binDir}
 	err := caught(func() {
 		given := o.databaseURL
 		if given == "" {
@@ -80,7 +81,7 @@ func (s *server) start(ctx context.Context) {
 }
 
 func (s *server) launch(ctx context.Context) {
-	s.local = must(localpg.Start(ctx, localpg.Config{Dir: s.dir, BinDir: s.binDir, Settings: serverSettings, Logger: quiet}))
+	s.local = must(localpg.Start(ctx, localpg.Config{Dir: s.dir, BinDir: s.binDir, Settings: s.settings, Logger: quiet}))
 }
 
 // restart kills the server that openServer started, and starts it again at the same

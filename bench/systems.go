@@ -149,7 +149,7 @@ func (b *bench) newEvents(ctx context.Context, name string) *jobSystem {
 	}
 	if name == plainSystem {
 		s.one = func(ctx context.Context, payload string) {
-			must(ph.Pool().Exec(ctx, "select posthorn.publish('default', $1::text, $2::json)", eventType, payload))
+			must(ph.Pool().Exec(ctx, publishOneSQL, eventType, payload))
 		}
 	}
 	return s

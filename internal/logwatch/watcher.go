@@ -292,7 +292,7 @@ type poller struct {
 	news        pg.News
 	active      time.Time // last time that a transaction wrote something new, or a notification came
 	pause       time.Duration
-	asked       time.Time // last time that a connection asked or had no need to, while it follows another
+	asked       time.Time // when a connection asked last, or left the question out since all subscribers had news
 	followPause time.Duration
 }
 

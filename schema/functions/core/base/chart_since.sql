@@ -1,4 +1,4 @@
--- The beginning of a chart of some intervals, the last of which is the one of a time. Refuses charts of more intervals
+-- The beginning of a chart of some intervals, the last of which contains upto. Refuses charts of more intervals
 -- than a screen shows, or of times of which there are no samples.
 create or replace function posthorn.chart_since(upto timestamptz, period interval, intervals int)
 returns timestamptz language plpgsql immutable

@@ -15,7 +15,7 @@
 
 -- Which life of the log this is: the cluster, its timeline, the database and the table. It changes with every restore,
 -- except that of a disk. One life of a log gives out each number once. A server's timeline changes with each recovery
--- that ends before the end of the log of changes, and with each failover.
+-- that ends before the end of the WAL, and with each failover.
 create or replace function posthorn.life()
 returns text language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -147,8 +147,8 @@ returns setof regclass language sql stable as $$
 $$;
 
 -- Moves all numbers that may be known outside of the database past those that may have been given out. A sequence of
--- int counts seconds since 2025. Where the clock is behind the numbers, which it was ahead of once, chance keeps two
--- restores apart. setval is not undone with the transaction, and need not be. xid_reused_from is the first transaction
+-- int counts seconds since 2025. If the clock was set back behind the numbers, the step is random, so that
+-- two restores of one backup still differ. setval is not undone with the transaction, and need not be. xid_reused_from is the first transaction
 -- id that is given out again. An earlier move that was not written yet becomes a part of this one.
 create or replace function posthorn.move_numbers(xid_reused_from xid8 default null)
 returns void language plpgsql as $$
@@ -192,7 +192,8 @@ begin
 end $$;
 
 -- The first transaction id that was given out again after a cursor was made, which knew all moves up to a number. If
--- the numbers have to move and have not yet, nothing was published since: no transaction that is running was seen.
+-- the numbers have to move and have not yet, nothing was published since, so the cursor has seen none of the running
+-- transactions.
 create or replace function posthorn.reused_since(known bigint)
 returns xid8 language sql stable as $$
   select x.xid from (
@@ -228,7 +229,7 @@ returns bigint language sql stable as $$
   select hi - lo - coalesce(sum(greatest(least(hi, m.next_id - 1) - greatest(lo, m.last_id), 0)), 0)::bigint from posthorn.moves m
 $$;
 
--- It has its row before life is known, so that a new installation notes nothing.
+-- It is filled while life is null, and so is empty: a new installation notes no move.
 create materialized view if not exists posthorn.noticed as
 select posthorn.notice_restore() as restores from posthorn.cluster c where c.life is not null;
 comment on materialized view posthorn.noticed is 'Refreshed by every restore of a dump, which thereby moves the numbers of events, jobs and leases on.';

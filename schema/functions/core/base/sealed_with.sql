@@ -1,6 +1,6 @@
 -- An event of a sealed stream may not be published in the clear. Every function that writes to the log or to delayed
 -- looks into sealed_streams, and has payloads for those streams checked by check_sealed, or the form alone by sealed_with
--- where a key may have gone meanwhile. No error contains a payload.
+-- where a key may have gone meanwhile. publish_own does not: its callers do. No error contains a payload.
 
 create or replace function posthorn.sealed_with(payload json)
 returns bigint language plpgsql immutable

@@ -29,7 +29,8 @@
 --   settle ──► end_lease ──► the lease is deleted: done, with one delete for the whole batch
 --      └► settle_failures ──► retries, or dead_letters after the last attempt (bury); settle_failed answers which
 --   publish_to ──► retries   an event for one group, outside the log
---   seek ──► group_moves, group_moved; delete_group, end_group ──► group_ends; resume_group ──► group_resumed   hooks, see the room base
+--   seek ──► move_cursor, move_stops (in stop_subscriptions.sql), and the hooks group_moves, group_moved
+--   delete_group, end_group ──► group_ends; resume_group ──► group_resumed   hooks, see the room base
 --   close_namespace ──► groups.closed   claims of the namespace are refused; await_closed: none from before can still commit
 --   extend keeps a lease, release gives it back, settle_until ends a part of it, seek moves the cursor
 --

@@ -1,7 +1,8 @@
 -- The session that deletes the row in running_jobs decides a job's outcome; (job, worker, attempt) is the fencing
 -- token. If a worker repeats its last report on a job, it gets the recorded entry.
 --
--- A transaction may wait for the row, and an entry that another has recorded meanwhile is not later than the end.
+-- The time of the end is read before the wait for the row, and another transaction may record a later entry meanwhile: the end
+-- then gets the time of that entry.
 
 create or replace function posthorn.complete_job(
   job bigint,

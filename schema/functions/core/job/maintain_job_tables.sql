@@ -1,5 +1,5 @@
--- Locks of whole tables last until the transaction ends. So upkeep that has some waits for one more table at most: a call
--- that uses that one may wait for the others, and the longer both wait, the likelier one of them is ended as a deadlock.
+-- Locks of whole tables last until the transaction ends. So a run that holds such locks stops at the first table that it does not get: a
+-- call that uses that one may wait for the others, and the longer both wait, the likelier one of them is ended as a deadlock.
 create or replace function posthorn.maintain_job_tables()
 returns table (action text, partition text, detail text) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -61,9 +61,8 @@ end $$;
 comment on function posthorn.maintain_job_tables() is
   'admin: Makes the next months of job tables and drops those past job_retention_period.';
 
--- Drops a month of jobs; keeps those that are open or ended within the retention period. Jobs of the month that are
--- open, or ended within the retention period, move to the default partitions, which take all months without a
--- partition: the narrow rows of open jobs stay true. Claims wait for the lock meanwhile, so there may be only so many
+-- Drops a month of jobs. Those that are open, that ended within the retention period, or for which others wait move to the
+-- default partitions, which take all months without a partition: the narrow rows of open jobs stay true. Claims wait for the lock meanwhile, so there may be only so many
 -- of them.
 create or replace function posthorn.drop_jobs(month date, keep timestamptz, out action text, out detail text)
 language plpgsql
@@ -189,7 +188,7 @@ begin
   removed := removed + posthorn.forget_job_starts(today);
   perform posthorn.free_lost_places(l.namespace_id, l.tag) from posthorn.limited_tags(false) l
   where posthorn.tag_room(l, today) <= 0 and exists (select from posthorn.lost_places(l.namespace_id, l.tag) offset 0);
-  -- Jobs that are parked although there is room, since the jobs that it was for have not been taken.
+  -- Tags that have room and parked jobs: the jobs that were put back for that room have not been taken, so others get it.
   insert into posthorn.job_openings (namespace_id, tag, at)
   select l.namespace_id, l.tag, timestamptz '-infinity' from posthorn.limited_tags(false) l
   where posthorn.tag_room(l, today) > 0

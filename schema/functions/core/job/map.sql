@@ -22,8 +22,8 @@
 --   enqueue ──► enqueued_jobs ──► ready_jobs or waiting_jobs ──(promote_jobs)──► ready_jobs
 --   enqueue(after) ──► blocked_jobs ──(unblock_jobs)──► ready_jobs or waiting_jobs
 --   claim_jobs ──► pick_jobs ──► take_ready_jobs ──► running_jobs
---        └► pick_within_limits, where tags have limits ──► have_room, admit_jobs decide which jobs may start; the others
---             wait: park_jobs ──► parked_jobs ──(open_job_tags)──► ready_jobs
+--        └► pick_within_limits, where tags have limits ──► have_room, admit_jobs decide by tag_room which jobs may
+--             start (set_job_limit.sql says how limits work); the others wait: park_jobs ──► parked_jobs ──(open_job_tags)──► ready_jobs
 --        └► find_fair_heads, under tags with fair keys ──► spread_crowd, if many jobs of a key have near turns
 --        └► move_fair_clocks
 --   complete_job, fail_job, snooze_job, cancel_job ──► finished_jobs, or back to waiting_jobs

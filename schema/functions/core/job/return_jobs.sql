@@ -1,8 +1,8 @@
 -- Makes those jobs ready that are due or whose lease has passed, as part of a claim. Jobs become ready besides
 -- enqueueing when their time has come, or their worker has been silent for too long. Upkeep looks for the former four times a
--- second, and for the latter once. Claims do too, so it also happens without a node: each session four times a second. The time
--- is that of posthorn.now(), so a clock that jumps is noticed. Jobs that others wait for are looked at by each claim that has
--- found their rows.
+-- second, and for the latter once a second. Claims do too, so it also happens without a node: each session four times a second.
+-- The time is that of posthorn.now(). If the clock was set back, a session looks at once. A claim that finds rows of job_endings
+-- settles them, whenever it last looked.
 create or replace function posthorn.return_jobs(at timestamptz, noted boolean)
 returns void language plpgsql as $$
 declare

@@ -1,5 +1,5 @@
--- Takes a lead that is free or the candidate's own, or renews it with an epoch. Leads of relays and of webhooks go with
--- the leases of their groups: a new leader makes those in flight available again, in their order; renewing a lead
+-- Takes a lead that is free or the candidate's own, or renews it with an epoch. Who leads a relay or
+-- webhooks also holds leases of their group: a new leader makes those in flight available again, in their order; renewing a lead
 -- extends those that the process holds.
 create or replace function posthorn.lead(
   lead_kind text, lead_id bigint, candidate text, duration interval, epoch bigint,
@@ -58,7 +58,7 @@ begin
   end if;
 end $$;
 
--- Waits until the process that leads commits nothing, and keeps it from that until this transaction ends.
+-- Waits until no transaction of the process that leads is under way, and lets it begin none until this one ends.
 create or replace function posthorn.change_lead(kind text, id int)
 returns void language sql as $$
   select posthorn.lock_group(change_lead.id) where change_lead.kind <> 'import';

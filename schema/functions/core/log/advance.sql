@@ -1,5 +1,5 @@
 -- Moves a cursor over the next n events of a namespace and returns it: late events by their ids, fresh ones as a window
--- (lo, hi], neither at the end of the log. Writes nothing.
+-- (lo, hi]; at the end of the log it returns neither. Writes nothing.
 create or replace function posthorn.advance(
   inout c posthorn.cursors, ns int, n int, sight posthorn.sight, earliest timestamptz,
   out ids bigint[], out lo bigint, out hi bigint, out since timestamptz
@@ -15,7 +15,7 @@ begin
     c.target_next := sight.next;
     c.target := posthorn.snapshot();
     c.target_end := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
-    -- Read again: target may show older events than earliest, which the caller read, allows.
+    -- clock_low is read again, after target: the clock may have been set back since the caller read earliest.
     select least(k.clock_low, earliest) into earliest from posthorn.cluster k;
     -- An event that is invisible in target has an xid from its xmin on. A tick before that xid gives its least time,
     -- unless the clock was set back and no tick has noticed it yet.
@@ -49,7 +49,7 @@ begin
   while c.pos < c.target_end loop
     lo := c.pos;
     hi := least(c.pos + n, c.target_end);
-    if c.blind > 0 then
+    if c.blind > 0 then -- after a dense window the next ones are n ids each, and nobody counts their events
       c.blind := c.blind - 1;
       k := 1;
     else -- find where the window of n events ends; a million ids at a time, so that no statement is long

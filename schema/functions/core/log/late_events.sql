@@ -8,8 +8,8 @@ return c.base_seq > 0
 
 -- Late events: visible in target and not in base, with ids that base had already passed. Their transactions were
 -- running in base, or had an xid at or past its xmax and below next: a snapshot's xmax is "last completed + 1", so
--- running transactions beyond it exist and are not listed. Found by xid alone, hence + 0: by id it would be the whole
--- log, at every claim, while some transaction with an xid stays open.
+-- running transactions beyond it exist and are not listed. The index on xid finds these alone; + 0 keeps Postgres from
+-- the one on id, which would read the whole log at every claim while some transaction with an xid stays open.
 create or replace function posthorn.late_events(
   namespace_id int, base pg_snapshot, base_seq bigint, base_next xid8, target pg_snapshot, since timestamptz, pos bigint
 ) returns table (id bigint) language sql stable as $$

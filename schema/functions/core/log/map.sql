@@ -24,7 +24,8 @@
 --   delete_events                      those of a namespace that is deleted: the only rows that refuse_change lets go
 --   delete_messages                    those that publish_to has written for a group of it
 --
--- A cursor is a snapshot of Postgres: "seen are the transactions that had ended then". docs/log.md explains it.
+-- A cursor is a snapshot of Postgres: "seen are the transactions that had ended then". docs/log.md explains it. At a look a reader
+-- takes the next snapshot, the target; the way from base to target are the events between. A cursor between two looks has no target.
 --
 -- For core
 --   advance, check_message, deliver_delayed, document_contains, event_envelope, events_of, has_arrived, late_events,

@@ -1,7 +1,7 @@
 -- Of the processes that watch a database, one has the turn. It looks often, and notifies the others of news at once, so that
 -- they need to look seldom only.
 --
--- Two advisory locks of sessions say so. Lock 0 is the turn, and each session that relies on it holds lock 1 with the others.
+-- Two advisory locks of sessions say so. A session has the turn while it holds lock 0; those that rely on it share lock 1.
 -- Postgres releases both when a process dies or its connection is cut. A process that is stopped, or cut off in silence, asks
 -- nothing any more: Postgres ends its session after five seconds.
 create or replace function posthorn.watch_in_turn(turn text, events boolean, jobs boolean)

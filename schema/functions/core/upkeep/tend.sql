@@ -30,8 +30,8 @@ comment on function posthorn.tend(boolean) is
 
 -- Whether nobody has had this turn for some milliseconds; the caller has it then. Two callers at the same moment may both
 -- have it. The session that had it last may come earlier than the others: so it keeps the turn while it calls regularly, and
--- the others need not even load the functions of upkeep. The sequence has the time until which nobody has the next turn. It
--- is unlogged, so that a call without work writes nothing and has no xid, which would be news to all processes.
+-- the others need not even load the functions of upkeep. The value of the sequence is the time at which the next turn may begin.
+-- It is unlogged, so that a call without work writes nothing and has no xid, which would be news to all processes.
 create or replace function posthorn.is_turn_to_tend(turns regclass, pause int, early int)
 returns boolean language plpgsql as $$
 declare
@@ -67,7 +67,7 @@ end $$;
 
 -- The parts that have something to do. A part that has not costs a lock, a subtransaction, its settings and its statements, so
 -- one statement that looks for all of them is cheaper. look_again says itself when it is due. expire_jobs has no index to look
--- at: it is due when the session has not made it for a second. The next round of all
+-- at: it is due when the session has not done it for a second. The next round of all
 -- parts is early enough for those that come once a minute or more rarely, and for expire_subscriptions: one that fails is not
 -- tried again, and does not write, four times a second. The same holds for notice_restore in a session that has asked whether the
 -- numbers are right. If a look fails, all parts that may be frequent are done, and the one that is broken says so.

@@ -7,5 +7,6 @@
 -- Flow
 --   set_stream_policy ──► stream_policies, sealed_streams (of the room log)
 --   use_stream_key, add_stream_key ──► stream_keys; rotate_stream_key; shred_stream_keys destroys them, and with them all payloads
---   publish ──► check_sealed      the answer of this room to core: a payload in the clear for a confidential stream is refused (PH005)
+--   publish ──► check_sealed ──► sealed_with, refuse_plaintext (room base, where the rule stands): the answer of this room to core;
+--        a payload in the clear for a confidential stream is refused (PH005)
 --   hidden_things, check_seen    things that read a restricted stream do not exist for other callers

@@ -9,12 +9,13 @@
 --
 -- Flow
 --   create_webhook ──► webhooks, webhook_secrets, a subscription
---   lead_webhooks ──► look_at_webhooks (new events become retries, a row for each webhook that wants them)
---        └► due_webhooks, take_webhooks ──► requests ──► record_webhooks ──► done, retried, or a dead letter
+--   lead_webhooks ──► take_webhooks, webhook_events ──► requests ──► record_webhooks ──► done; a retry, if it failed or the
+--        │                                                                            endpoint rests; or a dead letter
+--        └► look_at_webhooks, due_webhooks: the retries that are due ──► requests
 --   an endpoint that fails for too long ──► disable_webhook; enable_webhook makes it catch up
 --   redeliver_webhook sends events again
 --   seek moves the group, which all webhooks of a namespace share: the lead ends, and open windows with it; retries stay. The
---        next leader makes retries of the events after the new position, for every webhook
+--        next leader sends from the new position. A disabled webhook keeps what it had missed, and misses on from there (move_stops)
 --   group_resumed, subscription_removed, own_slots      answers of this room to core
 --   webhook_rates, webhook_bodies, list_webhook_attempts   the requests, the events in them, and the answers of the endpoint
 --

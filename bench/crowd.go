@@ -35,13 +35,22 @@ func crowdRows() (all []row) {
 // inCrowd is the name of a system with a number of processes in a sitting.
 func inCrowd(system string, processes int) string { return fmt.Sprintf("%s × %d", system, processes) }
 
+// fromCrowd takes such a name apart. A system alone has one process.
+func fromCrowd(name string) (system string, processes int) {
+	system, number, crowd := strings.Cut(name, " × ")
+	if !crowd {
+		return system, 1
+	}
+	return system, must(strconv.Atoi(number))
+}
+
 // crowdSitting measures the speed of a system, and the microseconds of processor time of
 // Postgres and of the worker processes for each item.
 func crowdSitting(system string) *sitting {
 	return &sitting{
 		name: "crowd of " + system,
 		open: func(ctx context.Context, b *bench, name string) measure {
-			processes := must(strconv.Atoi(strings.TrimPrefix(name, system+" × ")))
+			_, processes := fromCrowd(name)
 			w := b.openWork(ctx, system, "none", processes)
 			return func(ctx context.Context) []float64 { return w.withProcessorTime(ctx, b.longRound(system, "none")) }
 		},

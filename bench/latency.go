@@ -85,6 +85,12 @@ func latencyRows() (all []row) {
 		}
 	}
 	beside(calm(), "100/s", "100 a second")
+	for i, percent := range names[:2] {
+		all = append(all, calm().row(row{
+			work: fmt.Sprintf("job latency at 100/s, %s, nine processes beside one", percent), target: atMost(1), unit: " ms",
+			ours: "from the time at which a job is to be enqueued to its handler in one of nine processes", peer: "the same with one process",
+		}, i, inCrowd(jobsSystem, 9), jobsSystem))
+	}
 	floors, targets := []limit{within(3), within(15)}, []limit{within(2), within(5)}
 	alone(calm(), "event latency at 100/s", 2, floors, targets, "100 a second", eventsSystem)
 	alone(calm(), "event latency at 100/s, published by plain SQL", 2, floors, targets, "100 a second", plainSystem)
@@ -97,8 +103,9 @@ func latencyRows() (all []row) {
 
 // openQuick opens a system whose handlers note the latency, with the setting that has
 // the lowest one under some load.
-func (b *bench) openQuick(ctx context.Context, system string, some load) *work {
-	w := b.openWork(ctx, system, "note", 1)
+func (b *bench) openQuick(ctx context.Context, name string, some load) *work {
+	system, processes := fromCrowd(name)
+	w := b.openWork(ctx, system, "note", processes)
 	w.tune(func() float64 { return -w.latency(ctx, some)[0] })
 	return w
 }

@@ -403,9 +403,10 @@ func TestReadmeProgram(t *testing.T) {
 		t.Fatalf("the program\n%sdoes not have the lines\n%s", program.Text, parts)
 	}
 	g.user.Exec(`select posthorn.publish('default', 'order.placed', key => '7'), posthorn.enqueue('default', 'earlier', tags => '{mail}')`)
+	path := installProgram(t, program.Text)
 	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, installProgram(t, program.Text))
+	cmd := exec.CommandContext(ctx, path)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+g.user.With(program.Needs))
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/test/await"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/internal/upkeep"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -114,13 +115,43 @@ func TestReportOfUpkeep(t *testing.T) {
 	type outcome struct{ skipped, events, jobs bool }
 	for report, want := range map[string]outcome{
 		`{}`: {}, `{"wake_jobs": "busy"}`: {}, `{"skipped": true, "wake_jobs": null}`: {skipped: true},
-		`{"deliver_delayed": 1}`: {events: true}, `{"promote_jobs": 2}`: {jobs: true}, `{"expire_jobs": 1, "wake_jobs": 0}`: {jobs: true},
-		`{"fire_schedules": 1}`:                    {events: true, jobs: true},
-		`{"settle_endings": 1, "wake_jobs": null}`: {}, // it has looked at one
+		`{"deliver_delayed": 1, "news": ["events"]}`: {events: true}, `{"news": ["events", "jobs"]}`: {events: true, jobs: true},
 	} {
 		var got outcome
 		if got.skipped, got.events, got.jobs = upkeep.ReadReport(t, report); got != want {
 			t.Errorf("%s: %+v, want %+v", report, got, want)
 		}
+	}
+}
+
+// The news of a call are what its parts have made for workers.
+func TestNewsOfUpkeep(t *testing.T) {
+	t.Parallel()
+	const job = "select posthorn.enqueue('default', 'a job')"
+	for name, test := range map[string]struct{ before, part, want string }{
+		"nothing":  {"select", "sweep", "none"},
+		"delayed":  {"select posthorn.publish('default', 'e', deliver_at => now() + interval '1 hour')", "deliver_delayed", `["events"]`},
+		"schedule": {"select posthorn.schedule('default', 's', '@daily', 'e')", "fire_schedules", `["events", "jobs"]`},
+		"waiting":  {"select posthorn.enqueue('default', 'a job', run_at => now() + interval '1 hour')", "promote_jobs", `["jobs"]`},
+		"lost":     {job + "; select posthorn.claim_jobs('default', 'w', '{}')", "expire_jobs", `["jobs"]`},
+		"awaited": {job + "; select posthorn.await_event(c.id, 'w', 'paid', 't', 'k', '7 days') from posthorn.claim_jobs('default', 'w', '{}') c; " +
+			"select posthorn.publish('default', 't', key => 'k')", "wake_jobs", `["jobs"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := testworld.New(t)
+			for sql := range strings.SplitSeq(test.before, "; ") {
+				w.Exec(sql)
+			}
+			w.TurnClock(48 * time.Hour)
+			var did, news string
+			if err := w.Pool().QueryRow(t.Context(), "select coalesce(r->>$1, ''), coalesce(r->>'news', 'none') from posthorn.tend() r", test.part).Scan(&did, &news); err != nil {
+				t.Fatal(err)
+			}
+			if did == "" || did == "0" && name != "nothing" {
+				t.Errorf("%s did %q", test.part, did)
+			}
+			testworld.Equal(t, "news", news, test.want)
+		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -48,7 +47,7 @@ func Run(ctx context.Context, db pg.DB, log *slog.Logger, news News, announce fu
 			turn = time.Now()
 		}
 		reports.report(tended, err)
-		announce(tended.did(publishing...), tended.did(readying...))
+		announce(tended.has("events"), tended.has("jobs"))
 		if tended.jobsWait() {
 			select {
 			case waiting <- struct{}{}:
@@ -70,13 +69,6 @@ func pauseAfter(withoutTurn time.Duration) time.Duration {
 	return standbyInterval
 }
 
-// The parts after which there may be events, or jobs that are ready: a schedule makes either. settle_endings is not among them,
-// since it counts what it has looked at. The watch finds the jobs that it has freed, as it finds those of others.
-var (
-	publishing = []string{"deliver_delayed", "fire_schedules"}
-	readying   = []string{"fire_schedules", "promote_jobs", "expire_jobs", "wake_jobs"}
-)
-
 // upkeep makes all parts of upkeep in one statement. When that takes too long, each part is a
 // statement of its own, so that a slow part does not undo the others.
 type upkeep struct {
@@ -88,13 +80,13 @@ type upkeep struct {
 // tended is the report of posthorn.tend.
 type tended struct {
 	Errors  map[string]string `json:"errors"`  // of the parts that failed
+	News    []string          `json:"news"`    // what there may be for workers now: events, jobs
 	Skipped bool              `json:"skipped"` // another process has just done the upkeep
 	// WakeJobs is how many jobs were awakened, null if none waits for an event, or "busy" if another process
 	// looks for these events, or has just done so.
 	WakeJobs json.RawMessage `json:"wake_jobs"`
 
-	done  map[string]bool    // the parts that were done
-	found map[string]float64 // how many things they have found to do
+	done map[string]bool // the parts that were done
 }
 
 func (t *tended) UnmarshalJSON(report []byte) error {
@@ -106,18 +98,15 @@ func (t *tended) UnmarshalJSON(report []byte) error {
 	if err := json.Unmarshal(report, &parts); err != nil {
 		return err
 	}
-	t.done, t.found = map[string]bool{}, map[string]float64{}
+	t.done = map[string]bool{}
 	for part, outcome := range parts {
 		t.done[part] = part != "errors" && string(outcome) != `"busy"`
-		t.found[part], _ = strconv.ParseFloat(string(outcome), 64)
 	}
 	return nil
 }
 
-// did reports whether one of some parts has found something to do.
-func (t tended) did(parts ...string) bool {
-	return slices.ContainsFunc(parts, func(part string) bool { return t.found[part] > 0 })
-}
+// has reports whether there may be something of a kind for workers.
+func (t tended) has(kind string) bool { return slices.Contains(t.News, kind) }
 
 func (t tended) jobsWait() bool { return len(t.WakeJobs) > 0 && string(t.WakeJobs) != "null" }
 

@@ -2,7 +2,7 @@ import { type Database, isDeadline } from './database.js'
 import { isOutage, messageOf } from './errors.js'
 import { type Logger, Trouble } from './log.js'
 import { pause } from './wait.js'
-import type { Watch } from './watch.js'
+import type { News, Watch } from './watch.js'
 
 const interval = 250 // bounds how late a delayed event may be
 const standbyInterval = 1000 // while another process does the upkeep
@@ -10,14 +10,10 @@ const together = 60_000
 const alone = 600_000
 const wakePause = 50
 
-// The parts after which there may be events, or jobs that are ready: a schedule makes either. settle_endings is not among them,
-// since it counts what it has looked at. The watch finds the jobs that it has freed, as it finds those of others.
-const publishing = ['deliver_delayed', 'fire_schedules']
-const readying = ['fire_schedules', 'promote_jobs', 'expire_jobs', 'wake_jobs']
-
 interface Tended {
   [part: string]: unknown
   errors?: Record<string, string>
+  news?: News[] // what there may be for workers now
   skipped?: boolean // another process has just done the upkeep
   wake_jobs?: unknown // null if no job waits for an event; "busy" if another process looks for them
 }
@@ -33,8 +29,7 @@ export async function upkeep(database: Database, watch: Watch, log: Logger, stop
     try {
       const tended = await tend(database)
       trouble.over()
-      if (publishing.some((part) => Number(tended[part]) > 0)) watch.announce('events')
-      if (readying.some((part) => Number(tended[part]) > 0)) watch.announce('jobs')
+      for (const kind of tended.news ?? []) watch.announce(kind)
       if (!tended.skipped) turn = performance.now()
       for (const [part, outcome] of Object.entries(tended)) if (outcome !== 'busy') delete failing[part] // of others, the errors still stand
       Object.assign(failing, tended.errors)

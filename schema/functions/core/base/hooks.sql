@@ -59,6 +59,10 @@ return array['tick', 'notice_restore', 'deliver_delayed', 'promote_jobs', 'expir
 create or replace function posthorn.tend_above(part text)
 returns bigint language plpgsql as $$ begin return null; end $$;
 
+-- What there is for workers, events or jobs, after a part of upkeep that is not of core has done something.
+create or replace function posthorn.news_above(part text)
+returns text[] language plpgsql immutable as $$ begin return '{}'; end $$;
+
 -- Whether a part of upkeep that is not of core may have something to do.
 create or replace function posthorn.is_due_above(part text, at timestamptz)
 returns boolean language plpgsql stable as $$ begin return true; end $$;

@@ -7,6 +7,7 @@ as $$
 declare
   report jsonb := '{}';
   errors jsonb := '{}';
+  news text[] := '{}';
   part text;
   has_turns boolean := true;
 begin
@@ -22,11 +23,15 @@ begin
   end loop
     report := report || posthorn.tend_part(part);
     errors := errors || coalesce(report->'errors', '{}');
+    if jsonb_typeof(report->part) = 'number' and report->part > '0' then
+      news := news || posthorn.news_of(part);
+    end if;
   end loop;
-  return report || case when errors = '{}' then errors else jsonb_build_object('errors', errors) end;
+  return report || case when errors = '{}' then errors else jsonb_build_object('errors', errors) end
+    || case when news = '{}' then '{}' else jsonb_build_object('news', array(select distinct n from unnest(news) n order by n)) end;
 end $$;
 comment on function posthorn.tend(boolean) is
-  'consumer: Does the upkeep that is due, and reports it. Safe to call from everywhere at once. With in_turn, it does nothing if another process has just done it, and does all parts only every ten seconds: between, those that have something to do.';
+  'consumer: Does the upkeep that is due, and reports it, with news: whether it has published events, and made jobs ready. Safe to call from everywhere at once. With in_turn, it does nothing if another process has just done it, and does all parts only every ten seconds: between, those that have something to do.';
 
 -- Whether nobody has had this turn for some milliseconds; the caller has it then. Two callers at the same moment may both
 -- have it. The session that had it last may come earlier than the others: so it keeps the turn while it calls regularly, and
@@ -109,6 +114,18 @@ begin
   return parts;
 exception when others then
   return array_remove(posthorn.upkeep_parts(), 'maintain_events_table_if_due');
+end $$;
+
+-- What there is for workers after a part of upkeep has done something. settle_endings has none, since it counts what it has
+-- looked at: the watch finds the jobs that it has freed, as it finds those of others.
+create or replace function posthorn.news_of(part text)
+returns text[] language plpgsql immutable as $$
+begin
+  return case
+    when part = 'deliver_delayed' then array['events']
+    when part in ('promote_jobs', 'expire_jobs', 'wake_jobs') then array['jobs']
+    else posthorn.news_above(part)
+  end;
 end $$;
 
 -- Each part takes a lock that others skip.

@@ -2,5 +2,5 @@
 --
 -- Flow
 --   delete_group ──► group_ends                    the projection, relay, webhooks and archive of the group end
---   tend ──► upkeep_parts, is_due_above, tend_above   parts of upkeep that are not of core
+--   tend ──► upkeep_parts, is_due_above, tend_above, news_above   parts of upkeep that are not of core
 --      └► sweep ──► sweep_above                    rows that have had their time

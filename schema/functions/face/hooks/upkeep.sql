@@ -12,6 +12,12 @@ begin
   end;
 end $$;
 
+create or replace function posthorn.news_above(part text)
+returns text[] language plpgsql immutable as $$
+begin
+  return case when part = 'fire_schedules' then array['events', 'jobs'] else '{}' end; -- a schedule makes either
+end $$;
+
 create or replace function posthorn.is_due_above(part text, at timestamptz)
 returns boolean language plpgsql stable as $$
 begin

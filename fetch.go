@@ -207,15 +207,12 @@ func (g *Group) keepFetchSubscriptions(ctx context.Context) error {
 	if time.Since(g.fetchState.keptAt) < g.fetchState.keepEvery {
 		return nil
 	}
-	filtered, err := pg.KeepSubscriptions(ctx, g.client.control, g.fetchState.group)
+	kept, err := g.keep(ctx, g.fetchState.group)
 	if err != nil {
 		return err
 	}
-	if err := g.changeOrder(ctx, g.fetchState.group); err != nil {
-		return err
-	}
 	g.fetchState.keptAt, g.fetchState.keepEvery = time.Now(), heartbeatInterval
-	if filtered || g.awaitedOrder() != nil {
+	if kept.Filtered || g.awaitedOrder() != nil {
 		g.fetchState.keepEvery = handlerInterval
 	}
 	return nil

@@ -58,13 +58,17 @@ func (g *Group) Name() string { return g.name }
 func (g *Group) blocks() bool { return g.config.Order != Unordered && !g.config.SetAside }
 
 func (g *Group) consumeConfig(group pg.Group, ordered bool, newEvents <-chan struct{}) consume.Config {
+	askOthers := func(ctx context.Context) error {
+		_, err := g.keep(ctx, group)
+		return err
+	}
 	return consume.Config{
 		Pool:                g.client.control,
 		Work:                g.client.transactions,
 		Group:               group,
 		Node:                g.client.NodeID(),
 		Routes:              g.routes,
-		AskOthers:           g.loadOtherHandlers,
+		AskOthers:           askOthers,
 		NewEvents:           newEvents,
 		Ordered:             ordered,
 		Blocks:              ordered && !g.config.SetAside,
@@ -87,9 +91,6 @@ func (g *Group) run(ctx, stop context.Context) error {
 		return err
 	}
 	if err := g.record(stop, group, true); err != nil {
-		return err
-	}
-	if err := g.loadOtherHandlers(stop); err != nil {
 		return err
 	}
 	for _, name := range g.unknownNames() {
@@ -162,11 +163,11 @@ func (g *Group) record(ctx context.Context, group pg.Group, all bool) error {
 	if err := g.saveSubscriptions(ctx, all, g.hasHandler); err != nil {
 		return err
 	}
-	filtered, err := pg.KeepSubscriptions(ctx, g.client.control, group)
+	kept, err := g.keep(ctx, group)
 	if err != nil {
 		return err
 	}
-	return g.checkReachable(ctx, group, filtered)
+	return g.checkReachable(kept.Unreachable)
 }
 
 // recordHandlers writes the handlers of this node into the database, for other nodes.
@@ -180,28 +181,25 @@ func (g *Group) recordHandlers(ctx context.Context) error {
 	return pg.SetNodeHandlers(ctx, g.client.control, g.client.namespace, g.client.NodeID(), g.name, handlers)
 }
 
-// loadOtherHandlers reads the handlers of other live nodes. Events for handlers that
+// keep keeps the group's subscriptions from expiring, changes its order if that is still to be
+// done and possible now, and learns the handlers of other live nodes: events for handlers that
 // this node lacks are left to them.
-func (g *Group) loadOtherHandlers(ctx context.Context) error {
-	found, err := pg.GroupHandlers(ctx, g.client.control, g.client.namespace, g.name)
-	if err == nil {
-		g.setOthers(found)
+func (g *Group) keep(ctx context.Context, group pg.Group) (pg.Kept, error) {
+	var order *pg.GroupConfig
+	if g.awaitedOrder() != nil {
+		policy := g.config.policy()
+		order = &policy
 	}
-	return err
-}
-
-func (g *Group) setOthers(found []pg.NodeHandler) {
-	var others []consume.Other
-	names := map[string]string{}
-	for _, h := range found {
-		if h.Node != g.client.NodeID() {
-			others = append(others, consume.Other{Name: h.Name, Patterns: h.Patterns})
-		}
-		for _, name := range h.Names {
-			names[name] = h.Names[0]
-		}
+	kept, err := pg.KeepGroup(ctx, g.client.control, group, g.client.NodeID(), order)
+	if err != nil {
+		return kept, err
 	}
-	g.routes.SetOthers(others, names)
+	g.routes.SetOthers(kept.Others, kept.Names)
+	if order != nil && kept.HasOrder {
+		g.noteOrder(true)
+		g.client.log.Info("the order of the group has changed", "group", g.name, "order", g.config.Order)
+	}
+	return kept, nil
 }
 
 // handlerInterval is the interval between two reads of the handlers of other nodes. For so
@@ -258,16 +256,9 @@ func (g *Group) keepRecorded(ctx context.Context, group pg.Group, changed <-chan
 
 // keepCurrent does the part of keepRecorded that is repeated.
 func (g *Group) keepCurrent(ctx context.Context, group pg.Group) error {
-	filtered, handlers, err := pg.KeepGroup(ctx, g.client.control, g.client.namespace, group)
-	if err != nil {
-		return err
+	kept, err := g.keep(ctx, group)
+	if err == nil {
+		g.keepReachable(kept.Unreachable)
 	}
-	g.setOthers(handlers)
-	if filtered {
-		err = g.keepReachable(ctx, group)
-	}
-	if err != nil {
-		return err
-	}
-	return g.changeOrder(ctx, group)
+	return err
 }

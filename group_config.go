@@ -3,7 +3,6 @@ package posthorn
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -121,7 +120,6 @@ func (b Backoff) policy() pg.Backoff {
 
 func (c GroupConfig) withDefaults() GroupConfig {
 	c.Order = cmp.Or(c.Order, Unordered)
-	c.Backoff = c.Backoff.withDefaults(time.Second, 5*time.Minute)
 	c.Concurrency = cmp.Or(c.Concurrency, 10)
 	c.BatchSize = cmp.Or(c.BatchSize, 1000)
 	c.LeaseFor = cmp.Or(c.LeaseFor, 30*time.Second)
@@ -146,18 +144,16 @@ func (c GroupConfig) check() error {
 
 // policy returns the part of the configuration that is stored in the database.
 func (c GroupConfig) policy() pg.GroupConfig {
-	p := pg.GroupConfig{Order: string(c.Order), Slots: c.Slots, OnFailure: "block", Delays: c.Delays, Start: c.Start}
+	p := pg.GroupConfig{Order: string(c.Order), Slots: c.Slots, Delays: c.Delays, Start: c.Start}
 	if c.SetAside {
 		p.OnFailure = "set_aside"
 	}
-	attempts := cmp.Or(c.Attempts, 5)
-	if len(c.Delays) == 0 || c.Attempts != 0 {
-		attempts = max(attempts, 0)
+	if c.Attempts != 0 {
+		attempts := max(c.Attempts, 0)
 		p.Attempts = &attempts
 	}
 	if len(c.Delays) == 0 {
-		backoff := c.Backoff.policy()
-		p.Backoff = &backoff
+		p.Backoff = &pg.Backoff{From: c.Backoff.From, To: c.Backoff.To, Factor: c.Backoff.Factor}
 	}
 	return p
 }
@@ -171,29 +167,15 @@ func (g *Group) define(ctx context.Context) (pg.Group, error) {
 	if err != nil {
 		return pg.Group{}, fmt.Errorf("group %s: %w", g.name, err)
 	}
-	policy := g.config.policy()
-	group, err := g.definePolicy(ctx, policy)
-	switch {
-	case err == nil:
-		g.hasOrder()
-		return group, nil
-	case !errors.Is(err, ErrConflict):
-		return group, err
+	begun, err := pg.BeginGroup(ctx, g.client.control, g.client.namespace, g.name, g.config.policy())
+	if err != nil {
+		return begun.Group, err
 	}
-	g.client.log.Warn("the order of the group cannot change yet", "group", g.name, "order", g.config.Order, "hint", Hint(err))
-	policy.Order, policy.Slots = "", 0
-	if group, err = g.definePolicy(ctx, policy); err == nil {
-		g.mu.Lock()
-		if g.newOrder == nil {
-			g.newOrder = make(chan struct{})
-		}
-		g.mu.Unlock()
+	g.noteOrder(begun.HasOrder)
+	if !begun.HasOrder {
+		g.client.log.Warn("the order of the group cannot change yet", "group", g.name, "order", g.config.Order, "hint", begun.Hint)
 	}
-	return group, err
-}
-
-func (g *Group) definePolicy(ctx context.Context, policy pg.GroupConfig) (pg.Group, error) {
-	return pg.DefineGroup(ctx, g.client.control, g.client.namespace, g.name, policy)
+	return begun.Group, nil
 }
 
 // awaitedOrder returns a channel that is closed when the group has our order; nil if it
@@ -204,32 +186,15 @@ func (g *Group) awaitedOrder() <-chan struct{} {
 	return g.newOrder
 }
 
-// hasOrder notes that the group has our order.
-func (g *Group) hasOrder() {
+// noteOrder notes whether the group has our order.
+func (g *Group) noteOrder(has bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.newOrder != nil {
+	switch {
+	case !has && g.newOrder == nil:
+		g.newOrder = make(chan struct{})
+	case has && g.newOrder != nil:
 		close(g.newOrder)
 		g.newOrder = nil
 	}
-}
-
-// changeOrder changes the order if that is still to be done and possible now.
-func (g *Group) changeOrder(ctx context.Context, group pg.Group) error {
-	if g.awaitedOrder() == nil {
-		return nil
-	}
-	// A group that was deleted is not made again.
-	if found, err := pg.FindGroup(ctx, g.client.control, g.client.namespace, g.name); err != nil || found != group {
-		return err
-	}
-	_, err := g.definePolicy(ctx, pg.GroupConfig{Order: string(g.config.Order), Slots: g.config.Slots})
-	if errors.Is(err, ErrConflict) {
-		return nil
-	}
-	if err == nil {
-		g.hasOrder()
-		g.client.log.Info("the order of the group has changed", "group", g.name, "order", g.config.Order)
-	}
-	return err
 }

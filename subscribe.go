@@ -3,7 +3,6 @@ package posthorn
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -197,29 +196,14 @@ func (g *Group) checkMix() error {
 
 // checkReachable refuses handlers that no event can reach: a handler of a subscription
 // that neither the program nor the database has, and a handler with patterns in a group
-// that has subscriptions but none with the handler's name. Filtered reports whether the
-// group has subscriptions in the database.
-func (g *Group) checkReachable(ctx context.Context, group pg.Group, filtered bool) error {
+// that has subscriptions but none with the handler's name. The database has said which
+// handlers have no subscription there.
+func (g *Group) checkReachable(missing []string) error {
 	g.mu.Lock()
-	patterns := map[string][]string{}
-	var names []string
+	defer g.mu.Unlock()
 	for _, h := range g.handlers {
-		if (filtered || len(h.Patterns) == 0) && !g.hasSubscription(h.Name) {
-			names = append(names, h.Name)
-			patterns[h.Name] = h.Patterns
-		}
-	}
-	g.mu.Unlock()
-	if len(names) == 0 {
-		return nil
-	}
-	found, err := pg.SubscriptionsNamed(ctx, g.client.control, group, names)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if !slices.Contains(found, name) {
-			return fmt.Errorf("group %s: %w", g.name, unreachable(g.name, name, patterns[name]))
+		if slices.Contains(missing, h.Name) && !g.hasSubscription(h.Name) {
+			return fmt.Errorf("group %s: %w", g.name, unreachable(g.name, h.Name, h.Patterns))
 		}
 	}
 	return nil
@@ -240,15 +224,12 @@ func unreachable(group, name string, patterns []string) error {
 }
 
 // keepReachable notices when an operator has created the first subscription of the group, and handlers get no events.
-func (g *Group) keepReachable(ctx context.Context, group pg.Group) error {
-	err := g.checkReachable(ctx, group, true)
-	if !errors.Is(err, ErrInvalid) {
+func (g *Group) keepReachable(missing []string) {
+	err := g.checkReachable(missing)
+	if err == nil {
 		g.reported = ""
-		return err
-	}
-	if text := err.Error(); text != g.reported {
+	} else if text := err.Error(); text != g.reported {
 		g.reported = text
 		g.client.log.Error("a handler gets no events", "group", g.name, "error", err, "hint", Hint(err))
 	}
-	return nil
 }

@@ -17,16 +17,10 @@ type Routes struct{ table atomic.Pointer[table] }
 // table is an immutable state of Routes.
 type table struct {
 	handlers []*Handler
-	others   []Other
+	others   []pg.Handler
 	names    map[string]string // the present names of handlers that were renamed, as the database has them
 	// Kinds of handlers in the table; workers choose how to run a lease by them.
 	transactional, batches bool
-}
-
-// Other is a handler that this process lacks and another node has.
-type Other struct {
-	Name     string
-	Patterns []string
 }
 
 // NewRoutes returns routes without handlers.
@@ -42,8 +36,8 @@ func (r *Routes) SetHandlers(handlers []*Handler) {
 }
 
 // SetOthers replaces the handlers of other nodes. Handlers that this process has too
-// are ignored. Names has the present name of every name that handlers have or had.
-func (r *Routes) SetOthers(others []Other, names map[string]string) {
+// are ignored. Names has the present names of handlers by former ones.
+func (r *Routes) SetOthers(others []pg.Handler, names map[string]string) {
 	r.change(func(t *table) { t.others, t.names = slices.Clone(others), maps.Clone(names) })
 }
 
@@ -72,7 +66,7 @@ func (t *table) named(name string) *Handler {
 }
 
 func (t *table) elsewhere(name string) bool {
-	return slices.ContainsFunc(t.others, func(o Other) bool { return t.same(o.Name, name) })
+	return slices.ContainsFunc(t.others, func(o pg.Handler) bool { return t.same(o.Name, name) })
 }
 
 // same reports whether two names mean one handler: equal names, or one that was renamed.

@@ -83,6 +83,8 @@ var everyday = []calls{
 		"select count(*) from posthorn.read_next_events('reader', chunk_size => 10)",
 		"select posthorn.catch_up()",
 		"select posthorn.keep_subscriptions($wanted)",
+		"select posthorn.keep_group($plain, 'n', '{\"order\": \"key\"}')",
+		"select posthorn.begin_group('default', 'plain', '{\"order\": \"key\"}')",
 		"select count(*) from posthorn.conditions_to_try($fussy)",
 		"select posthorn.define_group('default', 'fresh')",
 		"select count(*) from posthorn.delete_group('default', 'small')",
@@ -110,6 +112,10 @@ var everyday = []calls{
 		"select posthorn.settle(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'))))",
 		"select posthorn.settle(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'), 'permanent', true)))",
 		"select count(*) from posthorn.settle_failed(" + held + ", jsonb_build_array(jsonb_build_object('event', current_setting('held.last'), 'error', 'no')))",
+	}},
+
+	{before: `select posthorn.set_node_handlers('default', 'n', 'wanted', '[{"name": "w", "patterns": []}, {"name": "x", "patterns": ["e"]}]')`, statements: []string{
+		"select posthorn.keep_group($wanted, 'n')",
 	}},
 
 	// Closing changes each stream and each group of the namespace.

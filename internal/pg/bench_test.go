@@ -35,12 +35,12 @@ func BenchmarkTake(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				group := fmt.Sprint("bench", time.Now().UnixNano())
-				id, err := pg.DefineGroup(b.Context(), pool, "default", group, pg.GroupConfig{Start: pg.Beginning})
+				begun, err := pg.BeginGroup(b.Context(), pool, "default", group, pg.GroupConfig{Start: pg.Beginning})
 				if err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
-				takeAll(b, pool, id, size)
+				takeAll(b, pool, begun.Group, size)
 			}
 			b.ReportMetric(float64(b.N)*benchEvents/b.Elapsed().Seconds(), "events/s")
 		})

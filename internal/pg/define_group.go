@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// GroupConfig is the policy of a group, in the form that define_group reads. A zero field
-// keeps its value, or its default in a new group.
+// GroupConfig is the policy of a group, in the form that begin_group reads. A zero field has
+// its default; zero Slots and a zero ReadAhead keep their values in a group that exists.
 type GroupConfig struct {
 	Order     string   `json:"order,omitempty"`      // none, key, stream or total
 	Slots     int      `json:"slots,omitempty"`      // of a group ordered by key
@@ -35,8 +35,8 @@ func (d Delays) MarshalJSON() ([]byte, error) {
 	return json.Marshal(texts)
 }
 
-// Backoff is the time that an event waits, which grows with each attempt. A zero field
-// keeps its value.
+// Backoff is the time that an event waits, which grows with each attempt. A zero field has
+// its default.
 type Backoff struct {
 	From   time.Duration
 	To     time.Duration
@@ -61,15 +61,23 @@ type Group struct {
 	Name      string
 }
 
-// DefineGroup makes a group, or changes its policy.
-func DefineGroup(ctx context.Context, db DB, namespace, name string, config GroupConfig) (Group, error) {
+// Begun is the group of a program.
+type Begun struct {
+	Group
+	HasOrder bool   // if not, the order cannot change yet, and [KeepGroup] changes it later
+	Hint     string // why it cannot change
+}
+
+// BeginGroup makes a group, or changes its policy. If the order cannot change yet, the rest
+// of the policy does.
+func BeginGroup(ctx context.Context, db DB, namespace, name string, config GroupConfig) (Begun, error) {
+	begun := Begun{Group: Group{Namespace: namespace, Name: name}}
 	document, err := json.Marshal(config)
-	if err != nil {
-		return Group{}, Translate("define group", err)
+	if err == nil {
+		err = db.QueryRow(ctx, "select group_id, has_order, coalesce(hint, '') from posthorn.begin_group($1::text, $2::text, $3::jsonb)",
+			namespace, name, string(document)).Scan(&begun.ID, &begun.HasOrder, &begun.Hint)
 	}
-	id, err := Value[int64](ctx, db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)",
-		namespace, name, string(document))
-	return Group{id, namespace, name}, err
+	return begun, Translate("begin group", err)
 }
 
 // FindGroup finds a group by its name.

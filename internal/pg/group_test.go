@@ -38,6 +38,94 @@ func TestDefineGroup(t *testing.T) {
 	})
 }
 
+// A program that begins sets the whole policy of its group but the slots and how far it reads ahead. An order that cannot
+// change yet changes later, alone.
+func TestPolicyOfAProgram(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		ctx := t.Context()
+		attempts, jitter := 7, 0.0
+		group := defineGroup(t, pool, "g", pg.GroupConfig{
+			Order: "key", Slots: 3, Attempts: &attempts, OnFailure: "set_aside", ReadAhead: 99,
+			Backoff: &pg.Backoff{From: 1500 * time.Millisecond, To: time.Hour, Factor: 3, Jitter: &jitter},
+		})
+		policy := func(want string) {
+			t.Helper()
+			got := must(pg.Value[string](ctx, pool, "policy", `
+				select concat_ws(' ', ordering, slots, attempts, on_failure, read_ahead, backoff_from, backoff_to, backoff_factor, backoff_jitter, delays)
+				from posthorn.groups where name = 'g'`))(t)
+			if got != want {
+				t.Errorf("policy %s, want %s", got, want)
+			}
+		}
+		policy("key 3 7 set_aside 99 00:00:01.5 01:00:00 3 0")
+		defineGroup(t, pool, "g", pg.GroupConfig{})
+		policy("none 3 5 block 99 00:00:01 00:05:00 2 0.1")
+		defineGroup(t, pool, "g", pg.GroupConfig{Backoff: &pg.Backoff{To: time.Hour}})
+		policy("none 3 5 block 99 00:00:01 01:00:00 2 0.1")
+		defineGroup(t, pool, "g", pg.GroupConfig{Delays: pg.Delays{time.Second}})
+		policy("none 3 2 block 99 00:00:01 01:00:00 2 0.1 {00:00:01}")
+
+		publish(t, pool, pg.Message{Type: "a"})
+		lease := take(t, pool, group)
+		wanted := pg.GroupConfig{Order: "key", Slots: 5}
+		begun := must(pg.BeginGroup(ctx, pool, ns, "g", wanted))(t)
+		if begun.Group != group || begun.HasOrder || begun.Hint == "" {
+			t.Errorf("while there is work in flight: %+v", begun)
+		}
+		policy("none 3 5 block 99 00:00:01 00:05:00 2 0.1")
+		if must(pg.KeepGroup(ctx, pool, group, "node", &wanted))(t).HasOrder {
+			t.Error("the order has changed while there is work in flight")
+		}
+		check(t, pg.Settle(ctx, pool, lease))
+		wanted.OnFailure = "set_aside"
+		if !must(pg.KeepGroup(ctx, pool, group, "node", &wanted))(t).HasOrder {
+			t.Error("the order has not changed")
+		}
+		policy("key 5 5 block 99 00:00:01 00:05:00 2 0.1")
+
+		publish(t, pool, pg.Message{Type: "a"})
+		lease = take(t, pool, group)
+		if must(pg.BeginGroup(ctx, pool, ns, "g", pg.GroupConfig{}))(t).HasOrder {
+			t.Error("the order has changed while there is work in flight")
+		}
+		check(t, pg.Settle(ctx, pool, lease))
+		must(pg.KeepGroup(ctx, pool, group, "node", &pg.GroupConfig{}))(t)
+		policy("none 5 5 block 99 00:00:01 00:05:00 2 0.1")
+
+		must(admin.New(pool, ns).DeleteGroup(ctx, "g"))(t)
+		if _, err := pg.KeepGroup(ctx, pool, group, "node", &wanted); !errors.Is(err, pg.ErrNotFound) {
+			t.Errorf("a group that was deleted: %v", err)
+		}
+	})
+}
+
+// A handler without a subscription of its name gets no events if the group has subscriptions, or if it has no patterns.
+func TestHandlersThatGetNoEvents(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		ctx := t.Context()
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		must(pg.RegisterNode(ctx, pool, ns, "node", pg.NodeInfo{}))(t)
+		check(t, pg.SetNodeHandlers(ctx, pool, ns, "node", "g", []pg.Handler{
+			{Name: "now", Patterns: []string{}, Formerly: []string{"before"}}, {Name: "by pattern", Patterns: []string{"a"}},
+		}))
+		unreachable := func(want ...string) {
+			t.Helper()
+			got := must(pg.KeepGroup(ctx, pool, group, "node", nil))(t)
+			if diff := cmp.Diff(pg.Kept{
+				Filtered: len(want) == 0 || want[0] == "by pattern", HasOrder: true, Unreachable: want, Others: []pg.Handler{},
+				Names: map[string]string{"before": "now"},
+			}, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("group (-want +got):\n%s", diff)
+			}
+		}
+		unreachable("now")
+		must(admin.New(pool, ns).Subscribe(ctx, "g", "before", admin.Subscription{}))(t)
+		unreachable("by pattern")
+		must(admin.New(pool, ns).Subscribe(ctx, "g", "by pattern", admin.Subscription{}))(t)
+		unreachable()
+	})
+}
+
 func TestGroupThatDoesNotExist(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		_, find := pg.FindGroup(t.Context(), pool, ns, "none")

@@ -17,7 +17,7 @@ import (
 func TestNode(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		ctx := t.Context()
-		defineGroup(t, pool, "g", pg.GroupConfig{})
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
 		node := must(pg.RegisterNode(ctx, pool, ns, "host/7", pg.NodeInfo{
 			DisplayName: "API server", Description: "takes orders", Metadata: json.RawMessage(`{"role":"producer"}`),
 		}))(t)
@@ -42,8 +42,8 @@ func TestNode(t *testing.T) {
 		if diff := cmp.Diff(want, must(admin.New(pool, ns).Nodes(ctx))(t), times); diff != "" {
 			t.Errorf("nodes (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]pg.NodeHandler{{node, "charge", handlers[0].Patterns, []string{"charge"}}, {node, "mail", handlers[1].Patterns, []string{"mail"}}}, must(pg.GroupHandlers(ctx, pool, ns, "g"))(t)); diff != "" {
-			t.Errorf("handlers (-want +got):\n%s", diff)
+		if diff := cmp.Diff(pg.Kept{HasOrder: true, Unreachable: []string{}, Others: handlers, Names: map[string]string{}}, must(pg.KeepGroup(ctx, pool, group, "plain", nil))(t)); diff != "" {
+			t.Errorf("the group as another node sees it (-want +got):\n%s", diff)
 		}
 
 		if !must(pg.TouchHeartbeat(ctx, pool, node))(t) {

@@ -71,7 +71,7 @@ func check(t *testing.T, err error) {
 
 func defineGroup(t *testing.T, db pg.DB, name string, config pg.GroupConfig) pg.Group {
 	t.Helper()
-	return must(pg.DefineGroup(t.Context(), db, ns, name, config))(t)
+	return must(pg.BeginGroup(t.Context(), db, ns, name, config))(t).Group
 }
 
 func publish(t *testing.T, db pg.DB, m pg.Message) int64 {

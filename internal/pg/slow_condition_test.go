@@ -26,7 +26,7 @@ func TestSlowConditionCancelsOneClaim(t *testing.T) {
 				for name, condition := range map[string]string{"endless": "public.endless(e.type)", "quick": "e.type = 'a'"} {
 					must(admin.New(pool, ns).Subscribe(ctx, group.Name, name, admin.Subscription{Condition: condition}))(t)
 				}
-				must(pg.KeepSubscriptions(ctx, pool, group))(t)
+				must(pg.KeepGroup(ctx, pool, group, "node", nil))(t)
 				event := publish(t, pool, pg.Message{Type: "a"})
 				var lease pg.Lease
 				if how == "take" {

@@ -17,7 +17,7 @@ func TestSubscribe(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		ctx := t.Context()
 		group := defineGroup(t, pool, "g", pg.GroupConfig{})
-		if filtered := must(pg.KeepSubscriptions(ctx, pool, group))(t); filtered {
+		if must(pg.KeepGroup(ctx, pool, group, "node", nil))(t).Filtered {
 			t.Error("a group without subscriptions has some")
 		}
 		filter := json.RawMessage(`{"type": ["a.*"], "payload": {"n": 12345678901234567890}}`)
@@ -28,7 +28,7 @@ func TestSubscribe(t *testing.T) {
 		must(admin.New(pool, ns).Subscribe(ctx, "g", "few", admin.Subscription{
 			Condition: "e.key = s.params->>'key'", Params: json.RawMessage(`{"key": "k"}`), ExpireAfter: 90 * time.Second,
 		}))(t)
-		if filtered := must(pg.KeepSubscriptions(ctx, pool, group))(t); !filtered {
+		if !must(pg.KeepGroup(ctx, pool, group, "node", nil))(t).Filtered {
 			t.Error("a group with subscriptions has none")
 		}
 		both := publish(t, pool, pg.Message{Type: "a.b", Key: "k", Payload: json.RawMessage(`{"n": 12345678901234567890}`)})

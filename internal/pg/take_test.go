@@ -46,7 +46,7 @@ func TestDoubtfulTake(t *testing.T) {
 			group := defineGroup(t, pool, fmt.Sprint("g", filtered), pg.GroupConfig{})
 			if filtered {
 				must(admin.New(pool, ns).Subscribe(t.Context(), group.Name, "s", admin.Subscription{Filter: json.RawMessage(`{"type": "a"}`)}))(t)
-				must(pg.KeepSubscriptions(t.Context(), pool, group))(t)
+				must(pg.KeepGroup(t.Context(), pool, group, "node", nil))(t)
 			}
 			doubtful := takeOf(group)
 			doubtful.Doubtful = true

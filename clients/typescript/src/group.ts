@@ -1,7 +1,7 @@
 import type { ClientBase } from 'pg'
 import type { Posthorn } from './posthorn.js'
 import { Consumer, type Consumption } from './consume.js'
-import { leaseTime, period, type Row } from './database.js'
+import { leaseTime, period } from './database.js'
 import { invalid, isFinal, PosthornError } from './errors.js'
 import type { Event } from './event.js'
 import { deliveries, type Delivery, type FetchOptions, FetchedLeases } from './fetch.js'
@@ -198,7 +198,6 @@ export class Group {
   async run(stop: AbortSignal, work: AbortSignal): Promise<void> {
     await this.define()
     await this.record(true)
-    await this.loadOthers()
     const ended = new AbortController()
     const end = () => ended.abort()
     stop.addEventListener('abort', end)
@@ -229,7 +228,7 @@ export class Group {
   private consumption(): Consumption {
     const { client, options, routes } = this
     return {
-      ...client.parts(), group: this.name, routes, askOthers: () => this.loadOthers(), isFiltered: () => this.isFiltered,
+      ...client.parts(), group: this.name, routes, askOthers: async () => void (await this.keep()), isFiltered: () => this.isFiltered,
       isOrdered: () => (options.order ?? 'none') !== 'none' || this.orderPending, blocks: this.blocks,
       deadLetterUnhandled: options.deadLetterUnhandled ?? false,
       concurrency: options.concurrency, batchSize: options.batchSize, leaseFor: options.leaseFor, timeout: options.timeout, idlePoll: options.idlePoll,
@@ -262,43 +261,22 @@ export class Group {
   }
 
   private async defineOnce(): Promise<string> {
-    const { order, slots, start, delays, backoff } = this.options
-    const attempts = this.options.attempts ?? (delays?.length ? undefined : 5)
-    const policy = {
-      order: order ?? 'none', slots, on_failure: this.options.setAside ? 'set_aside' : 'block',
-      attempts: attempts === Infinity ? 0 : attempts,
+    const [row] = await this.client.database.call('begin_group(text, text, jsonb)', [this.client.namespace, this.name, this.policy()])
+    const [id, hasOrder, hint] = row!
+    this.orderPending = hasOrder !== 't'
+    if (this.orderPending) this.client.log.warn('the order of the group cannot change yet', { group: this.name, hint })
+    return (this.id = id!)
+  }
+
+  /** The options that the database stores. */
+  private policy(): string {
+    const { order, slots, setAside, start, attempts, delays, backoff } = this.options
+    const optional = (milliseconds: number | undefined) => milliseconds === undefined ? undefined : period(milliseconds)
+    return JSON.stringify({
+      order, slots, on_failure: setAside ? 'set_aside' : undefined, attempts: attempts === Infinity ? 0 : attempts,
       start: start instanceof Date ? start.toISOString() : start,
-      delays: delays?.length ? delays.map(period) : undefined,
-      backoff: delays?.length ? undefined : {
-        from: period(backoff?.from ?? 1000), to: period(backoff?.to ?? 300_000), factor: backoff?.factor ?? 2, jitter: 0.1,
-      },
-    }
-    try {
-      this.id = await this.definePolicy(policy)
-      this.orderPending = false
-    } catch (error) {
-      if (!(error instanceof PosthornError && error.code === 'conflict')) throw error
-      this.client.log.warn('the order of the group cannot change yet', { group: this.name, hint: error.hint })
-      this.id = await this.definePolicy({ ...policy, order: undefined, slots: undefined })
-      this.orderPending = true
-    }
-    return this.id
-  }
-
-  private async definePolicy(policy: object): Promise<string> {
-    return (await this.client.database.value('define_group(text, text, jsonb)',
-      [this.client.namespace, this.name, JSON.stringify(policy)]))!
-  }
-
-  /** Changes the order if that is still to be done and possible now. */
-  private async changeOrder(): Promise<void> {
-    if (!this.orderPending) return
-    try {
-      await this.definePolicy({ order: this.options.order ?? 'none', slots: this.options.slots })
-      this.orderPending = false
-    } catch (error) {
-      if (!(error instanceof PosthornError && error.code === 'conflict')) throw error
-    }
+      ...(delays?.length ? { delays: delays.map(period) } : { backoff: { from: optional(backoff?.from), to: optional(backoff?.to), factor: backoff?.factor } }),
+    })
   }
 
   /** Writes the handlers of this node and then the subscriptions: an event that matches one must find its handler. */
@@ -307,7 +285,7 @@ export class Group {
     await this.recordHandlers()
     if (all) this.subscriptions.forEach((s) => (s.isSaved = false))
     await this.saveSubscriptions((name) => this.routes.handlers.some((h) => h.name === name))
-    await this.keepSubscriptions()
+    this.checkReachable(await this.keep())
   }
 
   private async saveSubscriptions(isReady: (name: string) => boolean): Promise<void> {
@@ -334,52 +312,28 @@ export class Group {
       `Subscribe "${byPattern.name}" too and register its handler with subscribed, or give it a group of its own.`)
   }
 
-  /** Keeps the subscriptions from expiring, and refuses handlers that no event can reach. */
-  private async keepSubscriptions(): Promise<void> {
-    this.isFiltered = (await this.client.database.value('keep_subscriptions(bigint)', [this.id])) === 't'
-    await this.checkReachable()
+  /** Refuses handlers that no event can reach: neither the database nor this program has a subscription of their name. */
+  private checkReachable(unreachable: string[]): void {
+    const missing = unreachable.find((name) => !this.subscriptions.has(name))
+    if (missing === undefined) return
+    throw invalid(`group ${this.name}: handler "${missing}" would get no events: no subscription of the group has its name`,
+      `Call subscribe first, or run: posthorn groups subscribe ${this.name} ${missing}; or move the handler to another group.`)
   }
 
-  private async checkReachable(): Promise<void> {
-    const { database } = this.client
-    const names = this.routes.handlers
-      .filter((h) => (this.isFiltered || h.patterns.length === 0) && !this.subscriptions.has(h.name)).map((h) => h.name)
-    if (names.length === 0) return
-    const [missing] = await database.query('list subscriptions', `
-      select n from unnest($2::text[]) n where not exists (
-        select from posthorn.subscriptions s where s.group_no = $1::bigint and s.name = posthorn.name_now($1::int, n)) limit 1`, [this.id, names])
-    if (missing) {
-      throw invalid(`group ${this.name}: handler "${missing[0]}" would get no events: no subscription of the group has its name`,
-        `Call subscribe first, or run: posthorn groups subscribe ${this.name} ${missing[0]}; or move the handler to another group.`)
-    }
-  }
-
-  /** Reads the handlers of other live nodes. Events for handlers that this node lacks are left to them. */
-  private async loadOthers(): Promise<void> {
-    const rows = await this.client.database.call('group_handlers(text, text)', [this.client.namespace, this.name],
-      leaseTime(this.options.leaseFor), 'node, handler, to_json(patterns), to_json(names)')
-    this.setOthers(rows)
-  }
-
-  /** keepSubscriptions and loadOthers in one statement. */
-  private async keep(): Promise<void> {
-    const { client } = this
-    const rows = await client.database.query('keep group', `
-      select h.node, h.handler, to_json(h.patterns), to_json(h.names), k.filtered
-      from (select posthorn.keep_subscriptions($3::bigint) as filtered offset 0) k
-      left join posthorn.group_handlers($1::text, $2::text) h on true`, [client.namespace, this.name, this.id], leaseTime(this.options.leaseFor))
-    this.setOthers(rows.filter((row) => row[0] !== null))
-    this.isFiltered = rows[0]![4] === 't'
-    await this.checkReachable()
-  }
-
-  private setOthers(rows: Row[]): void {
-    const names = new Map<string, string>()
-    for (const row of rows) {
-      const [present, ...former] = JSON.parse(row[3]!) as string[]
-      for (const name of [present!, ...former]) names.set(name, present!)
-    }
-    this.routes.setOthers(rows.filter((row) => row[0] !== this.client.nodeId).map((row) => ({ name: row[1]!, patterns: JSON.parse(row[2]!) })), names)
+  /**
+   * Keeps the subscriptions from expiring, changes the order if that is still to be done and possible now, and reads the
+   * handlers of other live nodes: events for handlers that this node lacks are left to them. Returns the handlers without a
+   * subscription.
+   */
+  private async keep(): Promise<string[]> {
+    const wanted = this.orderPending ? this.policy() : null
+    const [row] = await this.client.database.call('keep_group(bigint, text, jsonb)', [this.id, this.client.nodeId, wanted],
+      leaseTime(this.options.leaseFor), 'filtered, has_order, to_json(unreachable), others, names')
+    const [filtered, hasOrder, unreachable, others, names] = row!
+    this.isFiltered = filtered === 't'
+    if (wanted && hasOrder === 't') this.orderPending = false
+    this.routes.setOthers(JSON.parse(others!), new Map(Object.entries(JSON.parse(names!))))
+    return JSON.parse(unreachable!)
   }
 
   /** Records new handlers and subscriptions, and reads those of other nodes, until the signal comes. */
@@ -390,10 +344,8 @@ export class Group {
       isNew = (await this.changed.wait(handlerInterval, stop)) || isNew
       if (stop.aborted) return
       try {
-        if (isNew) await this.record(false)
+        await (isNew ? this.record(false) : this.keep().then((unreachable) => this.checkReachable(unreachable)))
         isNew = false
-        await this.keep()
-        await this.changeOrder()
         trouble.over()
       } catch (error) {
         if (stop.aborted || (error instanceof PosthornError && error.code === 'not_found')) continue // the node registers again

@@ -71,7 +71,7 @@ export class Routes {
     this.forget()
   }
 
-  /** Replaces the handlers of other nodes. `names` has the present name of every name that handlers have or had. */
+  /** Replaces the handlers of other nodes. `names` has the present names of handlers by former ones. */
   setOthers(others: OtherHandler[], names: Map<string, string>): void {
     this.others = others
     this.names = names

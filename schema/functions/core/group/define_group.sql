@@ -50,6 +50,53 @@ end $$;
 comment on function posthorn.define_group(text, text, jsonb) is
   'consumer: Makes a group, or changes its policy, and returns its id. A new group starts at the present unless config has start.';
 
+create or replace function posthorn.begin_group(
+  namespace text, name text, config jsonb default '{}', out group_id bigint, out has_order boolean, out hint text
+) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  policy jsonb := coalesce(config, '{}');
+begin
+  perform posthorn.check_group_config(policy); -- before its fields are read
+  policy := posthorn.whole_policy(policy);
+  begin
+    group_id := posthorn.define_group(begin_group.namespace, begin_group.name, policy);
+    has_order := true;
+  exception when sqlstate 'PH002' then
+    get stacked diagnostics hint = pg_exception_hint;
+    group_id := posthorn.define_group(begin_group.namespace, begin_group.name, policy - array['order', 'slots']);
+    has_order := false;
+  end;
+end $$;
+comment on function posthorn.begin_group(text, text, jsonb) is
+  'consumer: Makes a group with the policy of a program, or changes its policy, and returns its id. An order, attempts, delays and on_failure that config lacks have their defaults; other settings stay. If the order cannot change yet, all but the order and the slots change, has_order is false, and hint tells why: keep_group changes it later.';
+
+-- A policy with the defaults of what it lacks. Slots, read_ahead and start are left to the group.
+create or replace function posthorn.whole_policy(config jsonb)
+returns jsonb language sql immutable as $$
+  select '{"order": "none", "on_failure": "block"}'
+    || case when jsonb_typeof(config->'delays') = 'array' then config
+      else '{"attempts": 5}' || config || jsonb_build_object('backoff',
+        '{"from": "1 second", "to": "5 minutes", "factor": 2, "jitter": 0.1}' || coalesce(config->'backoff', '{}')) end
+$$;
+
+-- Gives a group the order of a configuration, and nothing else of it. Returns whether the group has it: it cannot change while
+-- there is work in flight.
+create or replace function posthorn.change_order(g posthorn.groups, config jsonb)
+returns boolean language plpgsql as $$
+begin
+  perform posthorn.check_group_config(config);
+  if posthorn.define_group((select n.namespace from posthorn.namespaces n where n.id = g.namespace_id), g.name,
+    (select jsonb_object_agg(k, v) from jsonb_each(posthorn.whole_policy(config)) x (k, v) where k in ('order', 'slots'))) <> g.id
+  then
+    perform posthorn.raise_no_group(g.id); -- it was just deleted, and is not made again
+  end if;
+  return true;
+exception when sqlstate 'PH002' then
+  return false;
+end $$;
+
 -- The group that a configuration changes, with its row locked; null if there is none. A change of the order needs the
 -- lock of the group, which comes before the row: whether it is needed is seen in the row before both locks.
 create or replace function posthorn.group_to_change(ns int, group_name text, config jsonb)

@@ -56,8 +56,9 @@
 -- subscriptions, then rows of leases and retries by their ids. end_group takes them all.
 --
 -- For core
---   dead_entries, entries_read, expire_subscriptions, group_named, is_turn_to_look_back, jsonb_or_null, look,
---   look_again, match_events, names_of, next_chapter, sweep_former_names, sweep_slot_places, take_over_names
+--   change_order, dead_entries, entries_read, expire_subscriptions, group_named, is_turn_to_look_back, jsonb_or_null, look,
+--   look_again, match_events, names_of, next_chapter, raise_no_group, renew_subscriptions, sweep_former_names,
+--   sweep_slot_places, take_over_names
 --
 -- For rooms
 --   batch_of, bury, bury_misfits, chapter, check_filter, check_group_config, check_kind, check_patterns,

@@ -7,3 +7,4 @@
 -- Flow
 --   register_node ──► touch_node_heartbeat ──► remove_node
 --   set_node_handlers ──► node_handlers
+--   keep_group ──► group_handlers   what a process does for a group each second

@@ -144,6 +144,7 @@ var everyday = []calls{
 		claimAndFail("plain", false),
 		claimAndFail("plain", true),
 		"select posthorn.try_condition($fussy, $condition, 10)",
+		"select posthorn.stop_slow_conditions('default', 'fussy', 10, '1 minute')",
 		"select count(*) from posthorn.plan_archive($archive, 10)",
 		"select count(*) from " + takeHooks + ", posthorn.webhook_events(t.lease, t.attempt, 10)",
 		"select count(*) from " + takeHooks + `, posthorn.record_webhooks($webhooks, 'sender-h-1-0123abcd', h.term, jsonb_build_object(

@@ -60,7 +60,7 @@ func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 					take.Settle = Lease{}
 				}
 			}
-			if !stopSlowConditions(ctx, conn, take.Group.ID, take.MaxEvents, limit) {
+			if !stopSlowConditions(ctx, conn, take.Group, take.MaxEvents, limit) {
 				return Lease{}, Translate("take", err)
 			}
 			tried = true

@@ -125,7 +125,7 @@ func (p *Pool) TakeWebhooks(ctx context.Context, lead WebhookLead, window, maxEv
 	limit := claimLimit(context.WithoutCancel(ctx), leaseFor)
 	for again := true; ; again = false {
 		err = p.webhookEvents(Within(ctx, limit+LeaseTime(leaseFor)), &w, maxEvents, limit)
-		if !again || !wasCanceled(err) || ctx.Err() != nil || !stopSlowConditions(ctx, p, lead.Group.ID, maxEvents, limit) {
+		if !again || !wasCanceled(err) || ctx.Err() != nil || !stopSlowConditions(ctx, p, lead.Group, maxEvents, limit) {
 			return w, Translate("take", err)
 		}
 	}

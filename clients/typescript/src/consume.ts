@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { type Database, isDeadline, leaseTime, period, retry, storable } from './database.js'
+import { type Database, isDeadline, leaseTime, period, retry, statementTime, storable } from './database.js'
 import { EventErrors, isCollision, isLeaseLost, isOutage, messageOf, Permanent, PosthornError, RetryAfter, Snooze, sqlState } from './errors.js'
 import { Event, eventColumns, type Parse } from './event.js'
 import { Call, isTimeout, stopping } from './hold.js'
@@ -54,38 +54,15 @@ export async function claim(
 }
 
 /**
- * Tries each condition of the subscriptions of a group by itself, and stops those that are slow: with them, the next claim
- * would take too long again. If only all of them together are slow, it stops the slowest. Returns whether it stopped one.
+ * Stops the conditions of a group that are too slow for the time of a claim: the next claim would take too long again. Returns
+ * whether it stopped one. The server ends a condition that never ends, since the call itself has to go on.
  */
 async function stopSlowConditions(c: Consumption, maxEvents: number): Promise<boolean> {
-  const conditions = await c.database.query('list conditions', `
-    select g.id, t.condition_id, extract(epoch from t.most) * 1000
-    from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id cross join posthorn.conditions_to_try(g.id) t
-    where n.namespace = $1::text and g.name = $2::text`, [c.namespace, c.group])
-  const stopOne = (condition: string[], error: string) => c.database.call('stop_condition(bigint, int, text)', [condition[0], condition[1], error])
-  let total = 0
-  let slowest = { took: 0, condition: [] as string[] }
-  let stopped = false
-  for (const condition of conditions as string[][]) {
-    const began = performance.now()
-    const most = Number(condition[2]) + 1000
-    try {
-      const slow = await c.database.value('try_condition(bigint, int, int)', [condition[0], condition[1], maxEvents], most)
-      stopped ||= slow === 't'
-    } catch (error) {
-      if (!isDeadline(error)) throw error
-      await stopOne(condition, `took longer than ${most} ms, and was canceled`)
-      stopped = true
-    }
-    const took = performance.now() - began
-    total += took
-    if (took > slowest.took) slowest = { took, condition }
-  }
-  if (!stopped && total > leaseTime(c.leaseFor) / 2) {
-    await stopOne(slowest.condition, `took ${Math.round(slowest.took)} ms, the longest of ${conditions.length} conditions that took ${Math.round(total)} ms together`)
-    stopped = true
-  }
-  return stopped
+  const limit = leaseTime(c.leaseFor)
+  const stop = inlined(['stop_slow_conditions(text, text, int, interval)', [c.namespace, c.group, maxEvents, period(limit)], '*'])
+  const rows = await c.database.query('stop slow conditions',
+    `select set_config('statement_timeout', '${Math.round(2 * limit)}', true); ${stop}`, [], 2 * limit + statementTime)
+  return rows[0]![0] === 't'
 }
 
 /** Turns an error of a handler into an argument of posthorn.settle. */

@@ -126,10 +126,14 @@ export function openPool(settings: pg.PoolConfig, max: number): pg.Pool {
   return pool
 }
 
-/** Runs a statement with a deadline, and returns its rows as texts. With a name the connection prepares it, and keeps its plan. */
+/**
+ * Runs a statement with a deadline, and returns its rows as texts. With a name the connection prepares it, and keeps its plan.
+ * Of several statements without values it returns the rows of the last one.
+ */
 export async function queryTexts(client: pg.ClientBase, text: string, values: unknown[], limit: number, name?: string): Promise<Row[]> {
   const statement = { name, text, values, rowMode: 'array' as const, types: texts, query_timeout: limit }
-  return ((await client.query(statement)) as unknown as { rows: Row[] }).rows
+  const result = (await client.query(statement)) as unknown as { rows: Row[] } | { rows: Row[] }[]
+  return (Array.isArray(result) ? result.at(-1)! : result).rows
 }
 
 const cancelTime = 2000

@@ -45,7 +45,7 @@
 --   subscribe ──► condition_for ──► check_condition ──► not_allowed, is_allowed_type, is_allowed_function   the parse tree, node by node
 --                      └► compile ──► make_condition_function ──► give_to_condition_role
 --   A claim runs all conditions of a group in one statement. If that fails or takes too long,
---   conditions_to_try and try_condition run them one by one, and stop_condition stops the subscriptions of a slow one.
+--   stop_slow_conditions runs them one by one, and stops the subscriptions of a slow one.
 --
 -- Rights: nothing of a condition is parsed, planned or run with the owner's rights. The functions belong to
 -- posthorn_condition, a role that may read the subscriptions and nothing else.

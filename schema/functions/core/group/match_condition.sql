@@ -1,6 +1,78 @@
 -- Finds the condition that makes claims take too long. A claim that statement_timeout has ended does not tell which
--- of its conditions was slow, and the next claim would end the same way. So a program whose claim was ended tries
--- each condition by itself, in a transaction with a timeout of its own, and stops the slow ones.
+-- of its conditions was slow, and the next claim would end the same way. So a program whose claim was ended calls
+-- stop_slow_conditions, and claims again. Programs of earlier releases try the conditions one by one.
+--
+-- The call has twice the time of a claim. No condition is begun once the others have taken the time of a claim, so the one at
+-- which the call ends has had as much time by itself.
+create or replace function posthorn.stop_slow_conditions(namespace text, group_name text, max_events int, time_limit interval)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+declare
+  g posthorn.groups := posthorn.group_named(stop_slow_conditions.namespace, stop_slow_conditions.group_name);
+  condition int;
+  began timestamptz;
+  took interval;
+  total interval := '0';
+  tried int := 0;
+  slowest int;
+  longest interval := '0';
+  ended boolean := false;
+  troubles posthorn.trouble[] := '{}';
+begin
+  for condition in select c.condition_id from posthorn.conditions_to_try(g.id) c loop
+    began := clock_timestamp();
+    begin
+      troubles := troubles || posthorn.troubles_of_condition(g, condition, max_events);
+    exception when query_canceled then
+      took := clock_timestamp() - began;
+      if (total + took < time_limit) is not false then
+        raise; -- it was no timeout: somebody has ended the call
+      end if;
+      troubles := troubles || posthorn.troubles_with(g.id, condition, format('took longer than %s, and was canceled', took));
+      ended := true; -- a statement has one timeout: the next condition would have none
+    end;
+    took := clock_timestamp() - began;
+    total := total + took;
+    tried := tried + 1;
+    if took > longest then
+      longest := took;
+      slowest := condition;
+    end if;
+    exit when ended or total > time_limit;
+  end loop;
+  if cardinality(troubles) = 0 and total > time_limit / 2 then
+    troubles := posthorn.troubles_with(g.id, slowest, format('took %s, the longest of %s conditions that took %s together', longest, tried, total));
+  end if;
+  perform posthorn.stop_subscriptions(g.id, troubles) where cardinality(troubles) > 0; -- last, since it locks the group
+  return cardinality(troubles) > 0;
+end $$;
+comment on function posthorn.stop_slow_conditions(text, text, int, interval) is
+  'consumer: After a claim that its statement_timeout, time_limit, has ended: matches each condition with the events of the next claims, and stops the subscriptions of those that take too long; or of the slowest, if all together take longer than half of time_limit. Returns whether it stopped one: then claim again. Give this call a statement_timeout of twice time_limit, which ends a condition that never ends.';
+
+-- The subscriptions of a group that have a condition, each with an error.
+create or replace function posthorn.troubles_with(group_no int, condition_id int, error text)
+returns posthorn.trouble[] language sql stable as $$
+  select array(select (i, error)::posthorn.trouble from unnest(posthorn.ids_with_condition(group_no, condition_id, null)) i)
+$$;
+
+-- Matches a condition with the events of the next claims, without taking any, and returns the subscriptions to stop if
+-- that takes too long.
+create or replace function posthorn.troubles_of_condition(g posthorn.groups, condition_id int, max_events int)
+returns posthorn.trouble[] language plpgsql as $$
+declare
+  query text;
+  result record;
+begin
+  perform posthorn.check_claim(max_events, '1 second', gen_random_uuid());
+  select f.query into query from posthorn.matching_functions(g.id, 1) f where f.condition_id = troubles_of_condition.condition_id;
+  if not found then
+    return '{}';
+  end if;
+  result := posthorn.match_with_care(query, condition_id, true, g.id, posthorn.next_batch(g, max_events), null);
+  return coalesce(result.troubles, '{}');
+end $$;
 
 create or replace function posthorn.conditions_to_try(group_id bigint)
 returns table (condition_id int, most interval) language sql stable security definer
@@ -22,21 +94,12 @@ set enable_seqscan = off set jit = off
 as $$
 declare
   g posthorn.groups;
-  query text;
-  result record;
+  troubles posthorn.trouble[];
 begin
-  perform posthorn.check_claim(try_condition.max_events, '1 second', gen_random_uuid());
   select x.* into g from posthorn.groups x where x.id = try_condition.group_id;
-  select f.query into query from posthorn.matching_functions(g.id, 1) f where f.condition_id = try_condition.condition_id;
-  if not found then
-    return false;
-  end if;
-  result := posthorn.match_with_care(query, try_condition.condition_id, true, g.id, posthorn.next_batch(g, try_condition.max_events), null);
-  if coalesce(cardinality(result.troubles), 0) = 0 then
-    return false;
-  end if;
-  perform posthorn.stop_subscriptions(g.id, result.troubles);
-  return true;
+  troubles := posthorn.troubles_of_condition(g, try_condition.condition_id, try_condition.max_events);
+  perform posthorn.stop_subscriptions(g.id, troubles) where cardinality(troubles) > 0;
+  return cardinality(troubles) > 0;
 end $$;
 comment on function posthorn.try_condition(bigint, int, int) is
   'consumer: Matches a condition with the events of the next claims, without taking any, and stops its subscriptions if that takes too long; returns whether it did.';
@@ -70,9 +133,8 @@ create or replace function posthorn.stop_condition(group_id bigint, condition_id
 returns void language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select posthorn.stop_subscriptions(stop_condition.group_id::int, array(
-    select (i, stop_condition.error)::posthorn.trouble
-    from unnest(posthorn.ids_with_condition(stop_condition.group_id::int, stop_condition.condition_id, null)) i))
+  select posthorn.stop_subscriptions(stop_condition.group_id::int,
+    posthorn.troubles_with(stop_condition.group_id::int, stop_condition.condition_id, stop_condition.error))
 $$;
 comment on function posthorn.stop_condition(bigint, int, text) is
   'consumer: Stops the subscriptions of a group that have a condition.';

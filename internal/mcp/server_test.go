@@ -132,6 +132,33 @@ func TestCallsEndByThemselves(t *testing.T) {
 	})
 }
 
+// A call that gets no turn within its minute has not met the database: its error says that others were under way.
+func TestCallWithoutATurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		c := serve(t, mcp.Server{With: func(ctx context.Context, _ string, _ func(*admin.Admin) error) error {
+			<-release
+			return ctx.Err()
+		}})
+		want := func(calls int, says string) {
+			t.Helper()
+			for range calls {
+				if a := c.read(); !a.Result.IsError || len(a.Result.Content) != 1 || !strings.Contains(a.Result.Content[0].Text, says) {
+					t.Errorf("call %s: %+v, want %q", a.ID, a, says)
+				}
+			}
+		}
+		for id := range 9 {
+			c.write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "tools/call", "params": {"name": "list-groups"}}`, id))
+			synctest.Wait()
+		}
+		want(1, "has not begun: 8 other calls were under way")
+		close(release)
+		want(8, "The database hangs, or is very slow")
+	})
+}
+
 // Eight calls run at once and others wait. Meanwhile the server reads, so each of them can be cancelled.
 func TestCallsAtOnce(t *testing.T) {
 	t.Parallel()

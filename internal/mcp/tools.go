@@ -111,7 +111,10 @@ func (c *session) runInTurn(ctx context.Context, t tool, values map[string]json.
 		answer, err = c.run(ctx, t, values)
 		<-c.slots
 	case <-ctx.Done():
-		err = ctx.Err()
+		if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("the call was ended after %.0f seconds, and has not begun: %d other calls were under way. Call again when they have ended", callTime.Seconds(), maxCalls)
+		}
+		return content{}, err
 	}
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("the call had no answer within %.0f seconds, and was ended. The database hangs, or is very slow: ask for less, or later", callTime.Seconds())

@@ -17,7 +17,7 @@ import (
 // time. With [Permanent], or after the last attempt, the event becomes a dead letter. A
 // panic is an error.
 //
-// Delivery is at least once: if the process dies before a handled event is settled, the
+// An event is handled at least once: if the process dies before a handled event is settled, the
 // handler is called for it again.
 type Handler func(ctx context.Context, e Event) error
 

@@ -20,7 +20,7 @@ const (
 
 // listenRows compare many listeners in one process with a single one.
 func listenRows() (all []row) {
-	const many, one = "many listeners", "one listener"
+	const many, one = "many readers", "one reader"
 	s := &sitting{
 		name: "listen",
 		open: func(ctx context.Context, b *bench, system string) measure {
@@ -34,8 +34,8 @@ func listenRows() (all []row) {
 	}
 	for i, percent := range []string{"p50", "p99"} {
 		all = append(all, s.row(row{
-			work: "publish → listener, 10,000 in one process, " + percent, unit: " ms",
-			ours: "100 events/s by a Go client, each for one listener by its key, 10 patterns beside", peer: one,
+			work: "publish → reader, 10,000 in one process, " + percent, unit: " ms",
+			ours: "100 events/s by a Go client, each for one reader by its key, 10 patterns beside", peer: one,
 		}, i, many, one))
 	}
 	return all

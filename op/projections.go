@@ -36,7 +36,7 @@ const ownTables = "it empties tables by their names, with the rights of the serv
 var RebuildProjection = Op[RebuildProjectionInput, None]{
 	About: About{
 		Topic: projections, Verb: "rebuild", Command: "projections rebuild NAME --truncate TABLE",
-		Does:    "Empty a projection's tables and replay the log into them",
+		Does:    "Empty a projection's tables and apply the log to them again",
 		More:    "One transaction truncates the tables and moves the projection to the beginning.",
 		Example: "posthorn projections rebuild totals --truncate shop.totals",
 		ByHand:  map[Face]string{Command: "it waits, and shows the progress"},

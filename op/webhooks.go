@@ -328,7 +328,7 @@ var RedeliverWebhook = Op[RedeliverWebhookInput, Redelivered]{
 	About: About{
 		Topic: webhooks, Verb: "redeliver", Command: "webhooks redeliver NAME EVENT...",
 		Does: "Send events to a webhook again",
-		More: "The events need not match the filter, and may have been delivered before. Dead letters of the webhook are " +
+		More: "The events need not match the filter, and may have been sent before. Dead letters of the webhook are " +
 			"redriven. The result has the number of events.",
 		Example: "posthorn webhooks redeliver crm 4711 4712",
 	},

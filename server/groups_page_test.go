@@ -113,7 +113,7 @@ func TestPageCharts(t *testing.T) {
 	s.exec(t, `insert into posthorn.samples (namespace_id, at, seq, seconds, published, handled, failed, groups, positions, lags, passed)
 		select g.namespace_id, now() - i * interval '15 minutes', 0, 900, 900, 900, 9, array[g.id], array[0], array[60], array[900]
 		from posthorn.groups g, generate_series(13, 700) i where g.name = 'billing'`)
-	for path, ids := range map[string][]string{"/": {"published", "handled", "failed"}, "/ui/default/group?name=billing": {"behind", "delivered"}} {
+	for path, ids := range map[string][]string{"/": {"published", "handled", "failed"}, "/ui/default/group?name=billing": {"behind", "passed"}} {
 		join := "?"
 		if strings.Contains(path, "?") {
 			join = "&"

@@ -39,7 +39,7 @@ func apiConfig(version, base string) huma.Config {
 
 // documentTags group the operations, in the order of /docs.
 var documentTags = []*huma.Tag{
-	{Name: "events", Description: "The log: publish, read, search and follow events."},
+	{Name: "events", Description: "The log: publish, read and search events."},
 	{Name: "groups", Description: "Consumers of the log: each group has a position and leases on events."},
 	{Name: "subscriptions", Description: "Filters of a group."},
 	{Name: "dead letters", Description: "Events that failed for good."},
@@ -48,7 +48,7 @@ var documentTags = []*huma.Tag{
 	{Name: "stuck jobs", Description: "Jobs that do not go on by themselves, with why and since when."},
 	{Name: "job limits", Description: "Tags of jobs that are paused, or of which only some may run."},
 	{Name: "job tags", Description: "Tags of jobs, with those that wait and run now."},
-	{Name: "jobs, compatible", Description: "The operations of jobs under /events, as they were specified first: answers call the id of a job event_id, and a list events."},
+	{Name: "jobs, compatible", Description: "The compatible spelling of jobs, under /events: answers of workers' reports call the id of a job event_id, and a list is called events."},
 	{Name: "schedules", Description: "Cron expressions that publish events."},
 	{Name: "projections", Description: "Tables that are computed from the log."},
 	{Name: "relays", Description: "Write the log to brokers."},

@@ -91,7 +91,7 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 	return views, nil
 }
 
-// open opens an event of a live stream. An error ends the stream, so that the reader
+// open opens an event for a reader over HTTP. An error ends the answer, so that the reader
 // comes back to this event. On a server without the keeper that would never end, so
 // there the event stays sealed.
 func (st *eventStream) open(ctx context.Context, e pg.Event) (eventView, error) {

@@ -31,12 +31,12 @@ type Options struct {
 	// MaxBodyBytes limits the body of a request, after decompression. Default: 4 MiB.
 	MaxBodyBytes int64
 	// MaxWaits limits how many requests may wait at the same time, and MaxStreams how
-	// many streams may be open. Requests beyond a limit get 503 with Retry-After.
+	// many may read as server-sent events. Requests beyond a limit get 503 with Retry-After.
 	// Default: 10000 each.
 	MaxWaits   int
 	MaxStreams int
-	// Heartbeat is the longest time between two messages of a stream: a stream that
-	// has no event to send sends a heartbeat. Default: 15 seconds.
+	// Heartbeat is the longest time between two messages to a reader of server-sent
+	// events: without an event to send, the server sends a heartbeat. Default: 15 seconds.
 	Heartbeat time.Duration
 	// Timeout limits the time of a request, apart from the time for which the client
 	// asked the server to wait. Default: 30 seconds.

@@ -75,7 +75,7 @@ func (s *Server) countStream() error {
 	}
 	if s.openStreams.count.Add(1) > int64(s.options.MaxStreams) {
 		s.openStreams.count.Add(-1)
-		return unavailable("this server has too many streams", "Try again later, or on another server.")
+		return unavailable("this server has too many readers", "Try again later, or on another server.")
 	}
 	return nil
 }
@@ -99,9 +99,9 @@ func (s *Server) endStream(ctx context.Context, st *eventStream, err error) {
 		_ = st.control("slow", "This reader was too slow. Come back with this id as Last-Event-ID: no event is lost.")
 	default:
 		if !s.isDraining() && err != nil && !errors.As(err, &denied) {
-			s.log.Warn("stream ended", "error", err)
+			s.log.Warn("reading over HTTP ended", "error", err)
 		}
 		st.out.retry()
-		_ = st.control("bye", "This stream ends here. Come back with this id as Last-Event-ID: no event is lost.")
+		_ = st.control("bye", "This answer ends here. Come back with this id as Last-Event-ID: no event is lost.")
 	}
 }

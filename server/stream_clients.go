@@ -75,7 +75,7 @@ func (cs *streamClients) join(namespace string) (*streamClient, error) {
 	c := cs.clients[namespace]
 	if c == nil {
 		if len(cs.clients) >= cs.max && !cs.dropIdle() {
-			return nil, unavailable("this server has streams of too many namespaces", "Try again later, or on another server.")
+			return nil, unavailable("this server has readers in too many namespaces", "Try again later, or on another server.")
 		}
 		c = &streamClient{opened: make(chan struct{})}
 		cs.clients[namespace] = c

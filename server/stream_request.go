@@ -24,7 +24,7 @@ var streamParameters = []struct{ name, description string }{
 	{"key", "Keys, one of which the event must have"},
 	{"tag", "Tags, all of which the event must have"},
 	{"payload", "JSON that the payload must contain: {\"a\":1}"},
-	{"from", "Where to begin: now (default), beginning, a time, or an id that a stream has sent"},
+	{"from", "Where to begin: now (default), beginning, a time, or an id that the server has sent"},
 	{"last_event_id", "The same as the header Last-Event-ID, for clients that cannot send it"},
 	{"named", "true: events are named after their types. Default: message"},
 	{"format", "json (default), or cloudevents for structured CloudEvents"},
@@ -33,14 +33,14 @@ var streamParameters = []struct{ name, description string }{
 
 func (s *Server) liveStream() {
 	text := &huma.Schema{Type: huma.TypeString}
-	parameters := []*huma.Param{{Name: "Last-Event-ID", In: "header", Description: "The id after which the stream continues", Schema: text}}
+	parameters := []*huma.Param{{Name: "Last-Event-ID", In: "header", Description: "The id after which reading goes on", Schema: text}}
 	for _, p := range streamParameters {
 		parameters = append(parameters, &huma.Param{Name: p.name, In: "query", Description: p.description, Schema: text})
 	}
 	s.handle(operation{
 		method: http.MethodGet, path: "/v1/stream", id: "stream-events", tag: "events",
 		summary: "Follow events as server-sent events",
-		description: "With Last-Event-ID set to the id of an event, a stream continues right after that event, so that none is lost. " +
+		description: "With Last-Event-ID set to the id of an event, reading goes on right after that event, so that none is lost. " +
 			"Last-Event-ID takes precedence over from. " +
 			"Besides events there are heartbeat, slow and bye, with an id to come back with.",
 		scope:      scopeRead,
@@ -98,7 +98,7 @@ func checkParameters(query url.Values) error {
 	}
 	for name := range query {
 		if !slices.Contains(names, name) && name != lastEventIDOfPolyfills {
-			return badRequest(fmt.Sprintf("%.60q is not a parameter of a stream", name), "Parameters are: "+strings.Join(names, ", ")+".")
+			return badRequest(fmt.Sprintf("%.60q is not a parameter of /v1/stream", name), "Parameters are: "+strings.Join(names, ", ")+".")
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func parseFormat(accept, format string) (cloudEvents bool, err error) {
 func (request *streamRequest) setStart(header http.Header, query url.Values) error {
 	for _, last := range []string{header.Get("Last-Event-ID"), query.Get("last_event_id"), query.Get(lastEventIDOfPolyfills)} {
 		if last != "" {
-			return request.after(last, "the last event id is not valid", "Send an id that a stream has sent, unchanged.")
+			return request.after(last, "the last event id is not valid", "Send an id that the server has sent, unchanged.")
 		}
 	}
 	switch from := query.Get("from"); from {
@@ -168,7 +168,7 @@ func (request *streamRequest) setStart(header http.Header, query url.Values) err
 		at, err := time.Parse(time.RFC3339, strings.Replace(from, " ", "+", 1))
 		if err != nil {
 			return request.after(from, "from is not a position in the log",
-				"Use now, beginning, a time like 2026-01-31T09:00:00Z, or an id that a stream has sent, unchanged.")
+				"Use now, beginning, a time like 2026-01-31T09:00:00Z, or an id that the server has sent, unchanged.")
 		}
 		request.start.From = posthorn.At(at)
 	}

@@ -86,7 +86,7 @@ func (st *eventStream) recheck(ctx context.Context) (err error) {
 func (st *eventStream) event(cursor string, e eventView) error {
 	data, err := st.encode(e)
 	if err != nil { // Postgres accepts JSON that is nested more deeply than Go does
-		st.server.log.Error("an event cannot be encoded for a stream", "event", e.ID, "error", err)
+		st.server.log.Error("an event cannot be encoded for a reader", "event", e.ID, "error", err)
 		e.Payload, e.Metadata = nil, nil
 		if data, err = st.encode(e); err != nil {
 			return err

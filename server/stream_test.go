@@ -290,7 +290,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Error(metrics)
 	}
 	full := s.call(t, "GET", "/v1/stream", nil)
-	full.wantProblem(t, 503, "too many streams")
+	full.wantProblem(t, 503, "too many readers")
 	equal(t, "Retry-After", full.header.Get("Retry-After"), "1")
 	r.close()
 	await.True(t, "its place is free", func() bool { return s.server.openStreams.count.Load() == 1 })

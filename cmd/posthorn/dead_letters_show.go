@@ -52,7 +52,7 @@ func deadLetterFields(field fields, d admin.DeadLetter) {
 		field("discarded at", d.DiscardedAt)
 		field("discarded by", d.DiscardedBy)
 	}
-	field("node", d.Node)
+	field("worker", d.Node)
 	field("event", d.EventID)
 	field("stream", d.Stream)
 	field("type", d.Type)

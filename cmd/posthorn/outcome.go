@@ -11,7 +11,7 @@ const outcomeLong = `Show the outcome of one event in each group of its namespac
 STATE is that of the group:
   PENDING                not handed out yet, given back, or owed to
                          a webhook that is disabled or catches up
-  PROCESSING             a node works on it
+  PROCESSING             a worker works on it
   RETRYING               it failed, and is handed out again when it is due
   COMPLETED              handled, without failures
   COMPLETED_WITH_ERRORS  handled, except by the subscriptions that are listed
@@ -42,7 +42,7 @@ func newOutcome(a *app) *cobra.Command {
 	return cmd
 }
 
-var outcomeColumns = columns[admin.Outcome]{"group|state|subscription|attempts|node|at|due|error", func(o admin.Outcome) []any {
+var outcomeColumns = columns[admin.Outcome]{"group|state|subscription|attempts|worker|at|due|error", func(o admin.Outcome) []any {
 	return []any{o.Group, o.State, o.Subscription, numberOf(o.Attempts), o.Node, o.At, o.DueAt, shorten(failureOf(o), 60)}
 }}
 

@@ -27,7 +27,7 @@ const projectionsHelp = `LAG is the number of events that a projection has not r
 10,000, and BEHIND the age of the first of them. A projection stands still when it
 cannot apply an event; ERROR has the reason. It retries, and skips nothing.`
 
-var projectionColumns = columns[admin.ProjectionStatus]{"projection|state|position|lag|behind|node|error", func(p admin.ProjectionStatus) []any {
+var projectionColumns = columns[admin.ProjectionStatus]{"projection|state|position|lag|behind|worker|error", func(p admin.ProjectionStatus) []any {
 	return []any{p.Projection, projectionState(p), p.Position, p.LagEvents, roughSeconds(p.LagSeconds), p.Node, p.Error}
 }}
 
@@ -40,7 +40,7 @@ func projectionFields(field fields, p admin.ProjectionStatus) {
 	field("lag", p.LagEvents)
 	field("behind", roughSeconds(p.LagSeconds))
 	field("oldest pending", p.OldestPending)
-	field("node", p.Node)
+	field("worker", p.Node)
 	field("failures", p.Failures)
 	field("failed event", numberOf(p.FailedEvent))
 	field("error", p.Error)

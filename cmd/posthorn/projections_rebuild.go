@@ -10,10 +10,11 @@ import (
 	"github.com/posthorn/posthorn/op"
 )
 
-const projectionsRebuildLong = `Empty the tables of a projection and replay the log into them. One transaction
-truncates the tables and moves the projection to the beginning. The programs that
-run the projection replay the log, so at least one of them must run. This command
-waits and prints the progress; an interrupt ends it, but not the programs.
+const projectionsRebuildLong = `Empty the tables of a projection and apply the log to them again. One
+transaction truncates the tables and moves the projection to the beginning. The
+programs that run the projection apply the log, so at least one of them must
+run. This command waits and prints the progress; an interrupt ends it, but not
+the programs.
 
 Name every table that the projection writes to, and no other: the rows of a table
 that is not named would be there twice. The command needs the right to truncate
@@ -52,7 +53,7 @@ func (a *app) rebuildProjection(cmd *cobra.Command, name string, f rebuildFlags)
 		if _, err := adm.Projection(ctx, name); err != nil {
 			return err
 		}
-		if err := confirm(cmd, *f.yes, fmt.Sprintf("truncate %s and replay the log into projection %s", strings.Join(f.tables, ", "), name)); err != nil {
+		if err := confirm(cmd, *f.yes, fmt.Sprintf("truncate %s and apply the log to projection %s again", strings.Join(f.tables, ", "), name)); err != nil {
 			return err
 		}
 		if err := adm.RebuildProjection(ctx, name, admin.RebuildConfig{Truncate: f.tables, Partial: f.partial}); err != nil {
@@ -70,7 +71,7 @@ func (a *app) rebuildProjection(cmd *cobra.Command, name string, f rebuildFlags)
 
 // awaitRebuilt prints the progress of a rebuild until its end.
 func awaitRebuilt(cmd *cobra.Command, adm *admin.Admin, name string) error {
-	p := newProgress(cmd.ErrOrStderr(), "replayed")
+	p := newProgress(cmd.ErrOrStderr(), "applied")
 	defer p.end()
 	reported := ""
 	return adm.AwaitRebuilt(cmd.Context(), name, func(s admin.ProjectionStatus) {

@@ -143,7 +143,7 @@ type position struct {
 func (r *reading) run(ctx context.Context) {
 	notified, end := r.hub.Watch.Follow(logwatch.Events)
 	defer end()
-	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: r.hub.Log, Message: "cannot read for listeners yet"}}
+	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: r.hub.Log, Message: "cannot read the log for readers yet"}}
 	for ctx.Err() == nil {
 		var caughtUp bool
 		err := retry.Do(ctx, func(ctx context.Context) (err error) {

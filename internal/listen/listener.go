@@ -12,10 +12,10 @@ import (
 )
 
 // ErrSlow is the error of a listener whose queue has overflowed.
-var ErrSlow = errors.New("listener is too slow")
+var ErrSlow = errors.New("reader is too slow")
 
 // ErrEnded is the error of a listener that was closed.
-var ErrEnded = errors.New("listener is closed")
+var ErrEnded = errors.New("reader is closed")
 
 // Item is an event for a listener. Listeners share the event: it must not be
 // changed.
@@ -122,7 +122,7 @@ func (l *Listener) retryCatchUp(ctx context.Context) error {
 		return l.catchUp(ctx)
 	}
 	var closed error
-	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: l.hub.Log, Message: "a listener cannot catch up yet"}}
+	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: l.hub.Log, Message: "a reader cannot catch up yet"}}
 	err := retry.Do(ctx, func(ctx context.Context) error {
 		err := l.catchUp(ctx)
 		if errors.Is(err, l.hub.Closed) {

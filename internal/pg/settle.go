@@ -83,7 +83,7 @@ func Extend(ctx context.Context, db DB, lease Lease, leaseFor time.Duration) (ti
 		lease.ID, lease.Attempt, Period(leaseFor))
 }
 
-// Release gives a lease back. Its events count as not delivered.
+// Release gives a lease back. The attempt at its events does not count.
 func Release(ctx context.Context, db DB, lease Lease) error {
 	return Exec(ctx, db, "release", "select posthorn.release($1::bigint, $2::int)", lease.ID, lease.Attempt)
 }

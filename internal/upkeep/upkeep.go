@@ -1,5 +1,5 @@
 // Package upkeep calls the SQL function posthorn.tend at intervals and logs its
-// errors. The function records ticks, delivers delayed events, deletes obsolete rows
+// errors. The function records ticks, puts delayed events into the log, deletes obsolete rows
 // and creates partitions, if they are due. Any number of nodes may call it at once.
 package upkeep
 

@@ -26,7 +26,7 @@ type RetryError struct {
 func (e *RetryError) Error() string { return e.Err.Error() }
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// ReleaseError gives the event back without a failure: it is delivered again after a
+// ReleaseError gives the event back without a failure: it is handed out again after a
 // delay, and the attempt does not count.
 type ReleaseError struct {
 	After time.Duration

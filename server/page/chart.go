@@ -127,7 +127,7 @@ func groupCharts(s span, rates []admin.GroupRate) []chart {
 	}
 	last := rates[len(rates)-1]
 	end := last.At.Add(time.Duration(last.Seconds * float64(time.Second)))
-	lag, passed := newChart("behind", "behind", s, inSeconds, last.At), newChart("delivered", "delivered", s, perSecond, last.At)
+	lag, passed := newChart("behind", "behind", s, inSeconds, last.At), newChart("passed", "passed", s, perSecond, last.At)
 	for _, r := range rates {
 		lag.set(r.At, r.LagSeconds)
 		passed.set(r.At, r.Passed/math.Max(r.Seconds, 1))

@@ -290,7 +290,7 @@ export class Consumer {
     }
   }
 
-  /** Only handlers of batches get more than one event, and only at the first delivery: a retried event is handled alone. */
+  /** Only handlers of batches get more than one event, and only at the first attempt: a retried event is handled alone. */
   private chunkEnd(lease: Lease, start: number, transactional: boolean): number {
     const batchable = (i: number) => {
       const inside = lease.routes[i]!.transactional

@@ -85,7 +85,8 @@ type GroupConfig struct {
 	// shorter lease recovers sooner and is extended more often. Default: 30 seconds.
 	LeaseFor time.Duration
 	// Timeout of one call of a handler. Then the handler's context ends, and the event
-	// has failed. Negative for none. Default: 5 minutes.
+	// has failed; a handler without a transaction that then returns nil has handled it.
+	// Negative for none. Default: 5 minutes.
 	Timeout time.Duration
 	// IdlePoll is the interval at which an idle group looks for events without a
 	// notification. The interval bounds the delay of a retry, and of an event whose

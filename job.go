@@ -353,8 +353,9 @@ type WorkConfig struct {
 	// repeating jobs. Default: one minute.
 	LeaseFor time.Duration
 	// Timeout of one attempt, or of one batch. Then the handler's context ends, and the
-	// handler should return: with an error the attempt has failed, with nil the job is
-	// complete. Negative for none. Default: one hour.
+	// handler should return: with an error, or with the transaction of WorkTx or
+	// WorkBatchTx, the attempt has failed, and with nil the job is complete. Negative for
+	// none. Default: one hour.
 	Timeout time.Duration
 }
 

@@ -166,21 +166,45 @@ func TestSwallowedErrorsAreFailures(t *testing.T) {
 	}
 }
 
-// A handler whose time limit has broken its transaction has failed, although it returns no error.
+// A handler that returns after its time limit has failed, although it returns no error: its transaction, in which a statement
+// was cut off or was not sent, does not commit.
 func TestSwallowedTimeoutsAreFailures(t *testing.T) {
-	w := newWorld(t)
-	ph := w.OpenWith(posthorn.Config{})
-	config := quick
-	config.Attempts, config.Timeout = 1, 5*time.Second // longer than the statement takes to begin
-	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, _ posthorn.Event) error {
-		_, _ = tx.Exec(ctx, "select pg_sleep(3600)")
-		return nil
-	})
-	posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
-	testworld.Run(t, ph)
-	w.Await("select exists (select from posthorn.dead_letters)")
-	if text := w.deadLetters("ledger")[0].Error; !strings.Contains(text, "the handler has used up its time") {
-		t.Errorf("error %q", text)
+	for name, late := range map[string]struct {
+		limit time.Duration
+		wait  func(ctx context.Context, tx pgx.Tx)
+	}{
+		"a statement is cut off": {5 * time.Second, func(ctx context.Context, tx pgx.Tx) { // longer than the statement takes to begin
+			_, _ = tx.Exec(ctx, "select pg_sleep(3600)")
+		}},
+		"a statement is not sent": {10 * time.Millisecond, func(ctx context.Context, tx pgx.Tx) {
+			<-ctx.Done()
+			_, _ = tx.Exec(ctx, "select 1")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.Exec("create table effects (handler text, event bigint)")
+			ph := w.OpenWith(posthorn.Config{})
+			config := quick
+			config.Attempts, config.Timeout = 1, late.limit
+			ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+				if err := book(context.WithoutCancel(ctx), tx, "book", e); err != nil {
+					return err
+				}
+				late.wait(ctx, tx)
+				return nil
+			})
+			posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})
+			testworld.Run(t, ph)
+			w.settled("ledger")
+			dead := w.deadLetters("ledger")
+			if len(dead) != 1 || !strings.Contains(dead[0].Error, "the handler has used up its time") {
+				t.Errorf("dead letters: %+v", dead)
+			}
+			if n := testworld.Ask[int](w, "select count(*) from effects"); n != 0 {
+				t.Errorf("%d effects of an event that failed", n)
+			}
+		})
 	}
 }
 

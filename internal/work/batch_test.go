@@ -522,18 +522,39 @@ func TestLongBatchesKeepTheirLeases(t *testing.T) {
 	})
 }
 
-// A handler whose time limit has broken its transaction has failed, although it returns no error.
+// A handler that returns after its time limit has failed, although it returns no error: its transaction, in which a statement
+// was cut off or was not sent, does not commit.
 func TestSwallowedTimeoutsFailTheJob(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	ids := w.enqueueTitles("slow")
-	config := posthorn.WorkConfig{Timeout: 5 * time.Second} // longer than the statement takes to begin
-	w.batches(true, config, func(ctx context.Context, tx pgx.Tx, _ []posthorn.Job) error {
-		_, _ = tx.Exec(ctx, "select pg_sleep(3600)")
-		return nil
-	})
-	w.Start()
-	w.status(ids[0], admin.JobFailed)
+	for name, late := range map[string]struct {
+		limit time.Duration
+		wait  func(ctx context.Context, tx pgx.Tx)
+	}{
+		"a statement is cut off": {5 * time.Second, func(ctx context.Context, tx pgx.Tx) { // longer than the statement takes to begin
+			_, _ = tx.Exec(ctx, "select pg_sleep(3600)")
+		}},
+		"a statement is not sent": {10 * time.Millisecond, func(ctx context.Context, tx pgx.Tx) {
+			<-ctx.Done()
+			_, _ = tx.Exec(ctx, "select 1")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.Exec("create table public.effects (job bigint)")
+			ids := w.enqueueTitles("slow")
+			w.batches(true, posthorn.WorkConfig{Timeout: late.limit}, func(ctx context.Context, tx pgx.Tx, jobs []posthorn.Job) error {
+				if err := affect(context.WithoutCancel(ctx), tx, jobs); err != nil {
+					return err
+				}
+				late.wait(ctx, tx)
+				return nil
+			})
+			w.Start()
+			w.status(ids[0], admin.JobFailed)
+			w.wantEffects()
+		})
+	}
 }
 
 // Jobs that wait for their turn after their batch failed keep their leases, although they make

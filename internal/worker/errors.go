@@ -79,12 +79,14 @@ func Call(ctx context.Context, began time.Time, limit time.Duration, handler fun
 	return handler(ctx)
 }
 
-// CallTx is [Call] for a handler that may have a transaction; tx is nil if it has none. A statement that the time limit cuts off
-// breaks the transaction's connection. Then the handler has failed, also if it ignores the error of the statement.
+// CallTx is [Call] for a handler that may have a transaction; tx is nil if it has none. A handler with a transaction that
+// returns after its time limit has failed, also without an error: it may have ignored that a statement was cut off, or
+// was not sent at all.
 func CallTx(ctx context.Context, began time.Time, limit time.Duration, tx pgx.Tx, handler func(ctx context.Context) error) error {
 	return Call(ctx, began, limit, func(ctx context.Context) error {
 		err := handler(ctx)
-		if err == nil && tx != nil && tx.Conn() != nil && tx.Conn().IsClosed() && context.Cause(ctx) == ErrTimeout {
+		late := limit > 0 && time.Since(began) >= limit // the context is asked only then: it makes a timer for its answer
+		if err == nil && tx != nil && late && context.Cause(ctx) == ErrTimeout {
 			err = ctx.Err()
 		}
 		return err

@@ -180,3 +180,25 @@ func TestFailoverLosesNothing(t *testing.T) {
 		t.Errorf("the doctor says %q", found)
 	}
 }
+
+// Another program has written entries under ids of the log that the log would have refused. Each call that leaves some out says
+// how many.
+func TestRefusedEntriesAreCounted(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.tend()")
+	s.exec("insert into posthorn.moves (next_id, reason, last_id, timeline) values (9000000000000000, 'crash', 1, 1)")
+	s.exec("select posthorn.define_archive('default', 'cold', 'file:///cold')")
+	var warnings []string
+	s.notices(func(message string) { warnings = append(warnings, message) })
+	const entries = `'{s, s, s}', array[$1::bigint, $1::bigint + 1, $1::bigint + 2], array['e', E'a\nb', E'a\nb'], '{"{}", "{}", "{}"}'::json[], array[now(), now(), now()])`
+	equal(t, "kept of an archive", value[[]int64](s, "select posthorn.note_archived_events((select a.id from posthorn.archives a), "+entries, 4711), []int64{4711})
+	equal(t, "kept of an import", value[int64](s, "select lost from posthorn.note_imported_events('default', 'reports', "+entries, 5711), 1)
+	s.exec(`update posthorn.lost_events set type = E'a\nb' where id = 5711`) // it was kept by an earlier build
+	equal(t, "brought back", value[int64](s, "select posthorn.bring_back('default', 1)"), 1)
+	equal(t, "warnings", warnings, []string{
+		"archive cold: entries under ids of the log that could not have been published, and are left out of the lost events: 2",
+		"import reports: entries under ids of the log that could not have been published, and are left out of the lost events: 2",
+		"lost events that could not have been published, and are not brought back: 1",
+	})
+}

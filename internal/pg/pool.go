@@ -94,10 +94,11 @@ func OpenLater(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*
 }
 
 // Connect opens one connection. Its statements have no deadlines, but end when the database
-// does not answer any more.
+// does not answer any more. Log receives warnings of calls that have succeeded.
 func Connect(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pgx.Conn, error) {
 	config = config.Copy()
 	newMonitor(config, log).watch(config, false)
+	config.OnNotice = onNotice(config.OnNotice, log)
 	return pgx.ConnectConfig(ctx, config)
 }
 

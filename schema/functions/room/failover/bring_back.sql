@@ -12,19 +12,27 @@ declare
   e posthorn.lost_events;
   came bigint;
   back bigint := 0;
+  refused bigint := 0;
 begin
   perform posthorn.check_numbers();
   perform posthorn.commit_firmly();
   for e in
     select x.* from posthorn.lost_events x
     where x.next_id = move and x.namespace_id = ns and x.back_as is null and x.stream <> all (coalesce(bring_back.hidden_streams, '{}'))
-      and not posthorn.is_refused_event(x.stream, x.type, x.key, x.payload, x.tags, x.metadata)
     order by x.id for update
   loop
+    if posthorn.is_refused_event(e.stream, e.type, e.key, e.payload, e.tags, e.metadata) then
+      refused := refused + 1;
+      continue;
+    end if;
     came := posthorn.publish_lost_event(bring_back.namespace, ns, log, e);
     update posthorn.lost_events x set back_as = came where x.id = e.id;
     back := back + 1;
   end loop;
+  if refused > 0 then
+    raise warning 'lost events that could not have been published, and are not brought back: %', refused
+      using errcode = 'PH006', hint = format('Other programs have written them to a broker. See: posthorn failovers show %s.', bring_back.failover);
+  end if;
   return back;
 end $$;
 comment on function posthorn.bring_back(text, bigint, text[]) is

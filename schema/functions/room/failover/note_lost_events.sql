@@ -70,11 +70,21 @@ $$;
 create or replace function posthorn.keep_events(
   namespace_id int, finder_group int, found_by text, streams text[], ids bigint[], types text[], payloads json[], published timestamptz[],
   keys text[], tags text[], metadata json[]
-) returns bigint[] language sql as $$
-  select k.missing
+) returns bigint[] language plpgsql as $$
+declare
+  missing bigint[];
+  refused bigint[];
+begin
+  select k.missing, k.refused into missing, refused
   from posthorn.keep_entries(keep_events.namespace_id, keep_events.finder_group, keep_events.found_by, keep_events.streams,
-    keep_events.ids, keep_events.types, keep_events.payloads, keep_events.published, keep_events.keys, keep_events.tags, keep_events.metadata) k
-$$;
+    keep_events.ids, keep_events.types, keep_events.payloads, keep_events.published, keep_events.keys, keep_events.tags, keep_events.metadata) k;
+  if refused <> '{}' then
+    raise warning '%: entries under ids of the log that could not have been published, and are left out of the lost events: %',
+      keep_events.found_by, cardinality(refused)
+      using errcode = 'PH006', hint = 'Other programs have written them.';
+  end if;
+  return missing;
+end $$;
 
 -- Events of partitions that retention has dropped are not lost. An event is lost by the first move after its id. Events
 -- of before that were committed late have lower ids than the last one of the log, so ids are compared one by one.

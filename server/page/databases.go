@@ -168,14 +168,14 @@ func (d databasesPage) Unseen() bool {
 	return slices.ContainsFunc(d.Databases, func(g Glance) bool { return g.Away == "" && !g.Open() })
 }
 
-// away tells whether a database is, which the person may have seen.
-func (d databasesPage) away() bool {
-	return slices.ContainsFunc(d.Databases, func(g Glance) bool { return g.Away != "" })
-}
+// anyOpen tells whether the person sees a database.
+func (d databasesPage) anyOpen() bool { return slices.ContainsFunc(d.Databases, Glance.Open) }
 
 func (d *Databases) page(r *http.Request) databasesPage {
 	page := databasesPage{Names: d.Names, Databases: d.Look(r)}
-	page.Live = !d.Tokens || slices.ContainsFunc(page.Databases, Glance.Open)
+	page.Live = !d.Tokens || page.anyOpen() || slices.ContainsFunc(page.Databases, func(g Glance) bool {
+		return g.Away != "" && Mount{Name: g.Name}.cookieOf(r, tokenCookie) != "" // a token that cannot be looked up now
+	})
 	slices.SortStableFunc(page.Databases, func(a, b Glance) int { return cmp.Compare(a.rank(), b.rank()) })
 	for _, g := range page.Databases {
 		if g.Away != "" {
@@ -218,7 +218,9 @@ func (d *Databases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// follow sends the page whenever it has changed, to people who have a token: the places are few.
+// follow sends the page whenever it has changed, to people who have a token: the places are few. People whose tokens are all of
+// databases that are away may follow, too, so that they see when one is back. They get half of the places at most: nobody can tell
+// a token that was made up then.
 func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	page := d.page(r)
@@ -226,7 +228,10 @@ func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "sign in to one of the databases to follow this page", http.StatusUnauthorized)
 		return
 	}
-	leave := d.audience.enter("")
+	var leave func()
+	if !d.Tokens || page.anyOpen() || d.audience.size() < mostWatching/2 {
+		leave = d.audience.enter("")
+	}
 	if leave == nil {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
@@ -252,7 +257,7 @@ func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 		}
 		began = time.Now()
 		page = d.page(r)
-		if !page.Live && !page.away() {
+		if !page.Live {
 			_ = stream.send("gone", []byte("reload")) // the page then says why
 			return
 		}

@@ -159,6 +159,11 @@ func TestConditionsAreCutIntoTokens(t *testing.T) {
 	if !strings.HasSuffix(err.Message, "a literal is no value of its type") {
 		t.Errorf("the error shows values: %s", err.Message)
 	}
+	// Of other errors the code alone is shown: here of too many arguments.
+	err = s.refused("PH004", "select posthorn.subscribe('default', $1, 'a', $2::text::jsonb)", group, conditionFilter("num_nulls("+strings.Repeat("1, ", 100)+"1) = 0", "{}"))
+	if !strings.HasSuffix(err.Message, "cannot be read (SQLSTATE 54023)") {
+		t.Errorf("the error has no code: %s", err.Message)
+	}
 }
 
 // Only admins may make conditions.

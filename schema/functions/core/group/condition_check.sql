@@ -96,9 +96,9 @@ exception
     end if;
   when invalid_object_definition or invalid_cursor_definition then
     wrong := 'must be one boolean expression';
-  when others then -- Messages of other classes may show values.
+  when others then -- Messages of other classes may show values; a code does not.
     wrong := case left(sqlstate, 2) when '42' then format('cannot be read: %s', sqlerrm)
-      when '22' then 'cannot be read: a literal is no value of its type' else 'cannot be read' end;
+      when '22' then 'cannot be read: a literal is no value of its type' else format('cannot be read (SQLSTATE %s)', sqlstate) end;
 end $$;
 
 -- Whether a text stays within the parentheses that are put around it.

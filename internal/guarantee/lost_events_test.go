@@ -202,3 +202,17 @@ func TestRefusedEntriesAreCounted(t *testing.T) {
 		"lost events that could not have been published, and are not brought back: 1",
 	})
 }
+
+// An entry is checked once, which reads its whole payload.
+func TestEntriesAreCheckedOnce(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.tend()")
+	s.exec("insert into posthorn.moves (next_id, reason, last_id, timeline) values (9000000000000000, 'crash', 1, 1)")
+	s.exec(`create sequence public.checks;
+		create or replace function posthorn.is_refused_event(stream text, type text, key text, payload json, tags text[], metadata json)
+		returns boolean language plpgsql as $$ begin perform nextval('public.checks'); return type <> 'e'; end $$`)
+	s.exec(`select posthorn.note_imported_events('default', 'reports', '{s, s, s}', '{1, 2, 3}', '{e, other, e}', '{"{}", "{}", "{}"}'::json[], array[now(), now(), now()])`)
+	equal(t, "lost events", column[int64](s, "select id from posthorn.lost_events order by id"), []int64{1, 3})
+	equal(t, "checks", value[int64](s, "select last_value from public.checks"), 3)
+}

@@ -96,6 +96,7 @@ create or replace function posthorn.keep_entries(
 ) language plpgsql as $$
 declare
   since timestamptz := (select min(b.since) from posthorn.partition_bounds b);
+  unfit boolean[]; -- of each entry: whether it could not have been published; null if its event is not missing
 begin
   missing := array(
     select distinct i.id from unnest(keep_entries.ids, keep_entries.published) i (id, at)
@@ -104,21 +105,20 @@ begin
       and not exists (
         select from posthorn.lost_events x join posthorn.lost_looks l on l.next_id = x.next_id and l.group_id = keep_entries.finder_group
         where x.id = i.id));
-  refused := array(
-    select e.id
+  unfit := array(
+    select case when e.id = any (missing) then posthorn.is_refused_event(e.stream, e.type, e.key, e.payload, e.tags::text[], e.metadata) end
     from unnest(keep_entries.streams, keep_entries.ids, keep_entries.types, keep_entries.payloads, keep_entries.keys,
-      keep_entries.tags, keep_entries.metadata) e (stream, id, type, payload, key, tags, metadata)
-    where e.id = any (missing)
-    group by e.id
-    having bool_and(posthorn.is_refused_event(e.stream, e.type, e.key, e.payload, e.tags::text[], e.metadata)));
+      keep_entries.tags, keep_entries.metadata) with ordinality e (stream, id, type, payload, key, tags, metadata, n)
+    order by e.n);
+  refused := array(select e.id from unnest(keep_entries.ids, unfit) e (id, is_unfit) where e.is_unfit is not null group by e.id having bool_and(e.is_unfit));
   missing := array(select m.id from unnest(missing) m (id) where m.id <> all (refused));
   insert into posthorn.lost_events (id, namespace_id, next_id, stream, type, key, tags, payload, metadata, published_at, found_by)
   select e.id, keep_entries.namespace_id, (select min(m.next_id) from posthorn.moves m where m.next_id > e.id), e.stream, e.type, e.key,
     case when e.tags is null then '{}' else e.tags::text[] end, e.payload, coalesce(e.metadata, '{}'), e.at, keep_entries.found_by
   from unnest(keep_entries.streams, keep_entries.ids, keep_entries.types, keep_entries.payloads,
-      keep_entries.published, keep_entries.keys, keep_entries.tags, keep_entries.metadata)
-    e (stream, id, type, payload, at, key, tags, metadata)
-  where e.id = any (missing) and not posthorn.is_refused_event(e.stream, e.type, e.key, e.payload, e.tags::text[], e.metadata)
+      keep_entries.published, keep_entries.keys, keep_entries.tags, keep_entries.metadata, unfit)
+    e (stream, id, type, payload, at, key, tags, metadata, is_unfit)
+  where not e.is_unfit
   on conflict do nothing;
 end $$;
 

@@ -6,6 +6,7 @@ import { pause } from './wait.js'
 
 const probeAfter = 5000 // the time that a connection waits before its server is probed
 const checkEvery = 1000
+const longestPause = 60_000 // between two probes for the sake of one statement
 const probeTime = 4000
 const answerTime = 1000 // an answer may be on its way so long once the server has sent it
 const slowestUpload = 64 // bytes of a statement to the server in a millisecond
@@ -21,6 +22,7 @@ interface Waiting {
   received: number
   sent: number
   since: number
+  answered: number // when the server last answered a probe while the connection waited; 0: not yet
 }
 
 /** Parts of a client of `pg` that its types lack. */
@@ -34,6 +36,11 @@ interface Internals {
 
 function internals(client: pg.ClientBase): Internals {
   return client as unknown as Internals
+}
+
+/** The address of a connection's server. */
+function addressOf(client: pg.ClientBase): string {
+  return `${internals(client).host}:${internals(client).port}`
 }
 
 /** Whether a statement waits for its answer. A cursor, a copy or a connection that listens waits for the program. */
@@ -61,7 +68,11 @@ function breakOff(client: pg.ClientBase): void {
 /**
  * Notices when a server does not answer any more, for example because its host has died: the operating system would wait
  * for a quarter of an hour. When a connection has received nothing for a while, the monitor makes a new one. If the server
- * does not answer there either, the monitor breaks the connections that wait, and those that are idle.
+ * does not answer there either, nor meanwhile on another connection, the monitor breaks the connections that wait, and those that
+ * are idle.
+ *
+ * A statement that goes on after an answer is checked again when it has waited as long again, and once a minute in the end: each
+ * probe costs the server a process. While all that wait are such statements, a second probe must get no answer, too.
  *
  * If the server answers, a single connection may have been forgotten: a proxy hangs, or a firewall answers in place of the
  * server. Then the monitor asks the server about its backend. If that is gone, or waits for its client, the answer has been
@@ -74,6 +85,7 @@ export class Monitor {
   private timer: NodeJS.Timeout | undefined
   private probing = false
   private probed = 0
+  private silences = 0 // probes in a row without an answer
 
   constructor(private readonly connect: (limit: number) => Promise<pg.Client>, private readonly log: Logger) {}
 
@@ -117,7 +129,12 @@ export class Monitor {
     for (const [client, state] of this.waiting) {
       if (streamOf(client).bytesRead !== state.received || !awaitsAnswer(client)) Object.assign(state, beginning(client))
     }
-    if (this.suspects().length > 0 && !this.probing && Date.now() - this.probed >= probeAfter / 2) void this.probe()
+    const now = Date.now()
+    const isDue = this.suspects().some((client) => {
+      const { since, answered } = this.waiting.get(client)!
+      return now - answered >= Math.min(answered - since, longestPause)
+    })
+    if (isDue && !this.probing && now - this.probed >= probeAfter / 2) void this.probe()
   }
 
   /** The connections whose statements have received nothing for a while. A long statement may still be on its way. */
@@ -131,31 +148,48 @@ export class Monitor {
 
   private async probe(): Promise<void> {
     this.probing = true
-    this.probed = Date.now()
-    const before = new Map([...this.waiting.keys()].map((client) => [client, streamOf(client).bytesRead]))
+    const began = (this.probed = Date.now())
+    const suspects = this.suspects()
+    const isNew = suspects.some((client) => this.waiting.get(client)!.answered === 0)
+    const before = new Map([...this.waiting.keys(), ...this.idle].map((client) => [client, streamOf(client).bytesRead]))
     let client: pg.Client | undefined
+    let isSilent = false
     try {
       client = await this.connect(probeTime)
     } catch (error) {
-      if (!/timeout/i.test(String(error))) return // an error is an answer: the other connections fail by themselves
-      this.log.warn('the database does not answer; its connections are closed')
-      for (const [client, received] of before) {
-        if (streamOf(client).bytesRead === received) breakOff(client)
-      }
-      this.idle.forEach(breakOff)
-    } finally {
-      if (client) await this.endForgotten(client).catch(() => undefined) // the deadlines of statements remain
-      void client?.end().catch(() => undefined)
-      this.probing = false
+      isSilent = /timeout/i.test(String(error)) // another error is an answer: the other connections fail by themselves
     }
+    this.silences = isSilent ? this.silences + 1 : 0
+    if (isSilent && (isNew || this.silences > 1)) this.breakSilent(before)
+    if (client) {
+      for (const suspect of suspects) {
+        const state = this.waiting.get(suspect)
+        if (state && state.since <= began && addressOf(suspect) === addressOf(client)) state.answered = began
+      }
+      await this.endForgotten(client).catch(() => undefined) // the deadlines of statements remain
+      void client.end().catch(() => undefined)
+    }
+    this.probing = false
+  }
+
+  /**
+   * Breaks the connections to servers from which nothing was received since. A busy server may be slow to accept a new one.
+   * before has what each connection had received.
+   */
+  private breakSilent(before: Map<pg.ClientBase, number>): void {
+    const heard = new Set([...before].filter(([client, received]) => streamOf(client).bytesRead !== received).map(([client]) => addressOf(client)))
+    const silent = [...before.keys()].filter((client) => !heard.has(addressOf(client)) && (this.waiting.has(client) || this.idle.has(client)))
+    if (silent.length === 0) return
+    this.log.warn('the database does not answer; its connections are closed')
+    silent.forEach(breakOff)
   }
 
   /** Breaks connections that the server has forgotten. It asks twice, so that an answer that is on its way arrives. */
   private async endForgotten(asker: pg.Client): Promise<void> {
-    const { host, port, processID } = internals(asker)
+    const { processID } = internals(asker)
     const [own] = await queryTexts(asker, 'select pg_backend_pid()', [], probeTime)
     if (Number(own![0]) !== processID) return // a pooler has ids of its own
-    const onServer = (client: pg.ClientBase) => internals(client).host === host && internals(client).port === port
+    const onServer = (client: pg.ClientBase) => addressOf(client) === addressOf(asker)
     let forgotten = await this.resting(asker, this.suspects().filter(onServer))
     if (forgotten.length === 0) return
     await pause(answerTime)
@@ -188,5 +222,5 @@ const endSQL = `
 
 function beginning(client: pg.ClientBase): Waiting {
   const { bytesRead, bytesWritten } = streamOf(client)
-  return { received: bytesRead, sent: bytesWritten, since: Date.now() }
+  return { received: bytesRead, sent: bytesWritten, since: Date.now(), answered: 0 }
 }

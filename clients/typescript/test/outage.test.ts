@@ -12,6 +12,7 @@ class Proxy {
   private readonly sockets = new Set<net.Socket>()
   private isSilent = false
   private isDown = false
+  private isDeaf = false
   private readonly hung = new WeakSet<net.Socket>()
   connections = 0
 
@@ -22,6 +23,7 @@ class Proxy {
     const server = net.createServer((client) => {
       proxy.connections++
       if (proxy.isDown) return void client.destroy()
+      if (proxy.isDeaf) return void proxy.sockets.add(client.on('error', () => undefined))
       const upstream = net.connect(Number(port || 5432), hostname)
       for (const [from, to] of [[client, upstream], [upstream, client]] as const) {
         proxy.sockets.add(from)
@@ -60,6 +62,15 @@ class Proxy {
   /** Forwards nothing on the open connections, and closes neither side of them. New ones work. */
   hang(): void {
     this.sockets.forEach((socket) => this.hung.add(socket))
+  }
+
+  /** Accepts new connections and forwards nothing on them. The open ones work. */
+  deafen(): void {
+    this.isDeaf = true
+  }
+
+  hear(): void {
+    this.isDeaf = false
   }
 
   /** Closes all connections, also new ones. */
@@ -212,6 +223,70 @@ test('a statement that takes long goes on', async (t) => {
   lock.release()
   await until('it is noted', async () => (await sql(`select from ${table}`)).length === 1)
   assert.equal(calls, 1)
+})
+
+/** A client with a statement that takes long. Its monitor checks when it is told to, by a clock that the test sets ahead. */
+async function duringAStatement(t: TestContext, proxy: Proxy, use: (long: {
+  check: (seconds: number, meanwhile?: () => Promise<unknown>) => Promise<void>
+  hasEnded: () => boolean
+  pool: pg.Pool
+}) => Promise<void>): Promise<void> {
+  const ph = await open(t, { databaseUrl: proxy.url() })
+  const monitor = ph.database.monitor as any
+  clearInterval(monitor.timer)
+  const client = await ph.pool.connect()
+  let ended = false
+  const statement = client.query('select pg_sleep(3600)').catch(() => undefined).finally(() => (ended = true))
+  let ahead = 0
+  const { now } = Date
+  t.mock.method(Date, 'now', () => now() + ahead)
+  const check = async (seconds: number, meanwhile?: () => Promise<unknown>) => {
+    ahead += seconds * 1000
+    monitor.check()
+    await until('the check ends', async () => {
+      await meanwhile?.()
+      return !monitor.probing
+    })
+  }
+  try {
+    await use({ check, hasEnded: () => ended, pool: ph.pool })
+  } finally {
+    await sql('select pg_terminate_backend($1)', [(client as any).processID])
+    await statement
+    client.release(true)
+  }
+}
+
+test('a statement that takes long is checked less and less often, once a minute in the end', async (t) => {
+  const proxy = await Proxy.start(t)
+  await duringAStatement(t, proxy, async ({ check, hasEnded }) => {
+    const probes: number[] = []
+    for (let second = 1; second <= 600; second++) {
+      const { connections } = proxy
+      await check(1)
+      if (proxy.connections > connections) probes.push(second)
+    }
+    assert.equal(hasEnded(), false)
+    assert.ok(probes[0]! <= 6 && probes.length <= 15, `probes at ${probes}`)
+    for (const [i, second] of probes.entries()) assert.ok(second - (probes[i - 1] ?? second) <= 61, `probes at ${probes}`)
+  })
+})
+
+test('a statement that takes long outlives a new connection without an answer, and ends after two of them in a row', async (t) => {
+  const proxy = await Proxy.start(t)
+  await duringAStatement(t, proxy, async ({ check, hasEnded, pool }) => {
+    await pool.query('select 1')
+    proxy.deafen()
+    await check(6, () => pool.query('select 1'))
+    assert.equal(hasEnded(), false, 'the server answers others')
+    proxy.hear()
+    await check(6)
+    proxy.deafen()
+    await check(60)
+    assert.equal(hasEnded(), false, 'one connection got no answer')
+    await check(6)
+    await until('it has ended', hasEnded)
+  })
 })
 
 test('a server that is not there at first is awaited by run', async (t) => {

@@ -242,7 +242,7 @@ func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 	for {
 		took := time.Since(began)
 		var content bytes.Buffer
-		if err := templates["databases.html"].ExecuteTemplate(&content, "main", page); err != nil {
+		if err := templates["databases.html"]().ExecuteTemplate(&content, "main", page); err != nil {
 			d.Logger.Error("page was not rendered", "path", r.URL.Path, "error", err)
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -28,34 +29,38 @@ var functions = template.FuncMap{
 	"list":  func(values ...any) []any { return values },
 }
 
-// templates has each page with the layout, by the name of its file.
-var templates = mustParse()
-
-func mustParse() map[string]*template.Template {
-	shared := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "layout.html", "parts.html"))
-	all := map[string]*template.Template{}
+// templates has each page with the layout, by the name of its file. A page is parsed when it is first shown: all of them
+// would be the larger part of the time that a command takes which shows none.
+var templates = func() map[string]func() *template.Template {
+	parse := func(name string, more ...string) *template.Template {
+		return template.Must(template.New(name).Funcs(functions).ParseFS(templateFiles, append([]string{name}, more...)...))
+	}
+	shared := sync.OnceValue(func() *template.Template { return parse("layout.html", "parts.html") })
 	names, err := fs.Glob(templateFiles, "*.html")
 	if err != nil {
 		panic(err)
 	}
+	all := map[string]func() *template.Template{}
 	for _, name := range names {
 		switch name {
 		case "layout.html", "parts.html":
 		case "bare.html", "databases.html":
-			all[name] = template.Must(template.New(name).Funcs(functions).ParseFS(templateFiles, name, "parts.html"))
+			all[name] = sync.OnceValue(func() *template.Template { return parse(name, "parts.html") })
 		default:
-			all[name] = template.Must(template.Must(shared.Clone()).ParseFS(templateFiles, name))
+			all[name] = sync.OnceValue(func() *template.Template {
+				return template.Must(template.Must(shared().Clone()).ParseFS(templateFiles, name))
+			})
 		}
 	}
 	return all
-}
+}()
 
 // templateOf is the template for some data; layout is the one for data that are no view.
 func templateOf(layout string, data any) *template.Template {
 	if s, ok := data.(*shown); ok {
-		return templates[s.view.Template]
+		return templates[s.view.Template]()
 	}
-	return templates[layout]
+	return templates[layout]()
 }
 
 // shown is passed to a template. It has the data of a view as .Data, and methods that
@@ -105,7 +110,7 @@ func (p *Pages) main(ctx context.Context, r *Request) (title string, content []b
 	}
 	page := r.shown(view, p.stand)
 	var html bytes.Buffer
-	err = templates[view.Template].ExecuteTemplate(&html, "main", page)
+	err = templates[view.Template]().ExecuteTemplate(&html, "main", page)
 	return view.Title, html.Bytes(), err
 }
 

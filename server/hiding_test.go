@@ -323,17 +323,26 @@ func (s *hushed) body(t *testing.T, operation *huma.Operation) any {
 // request itself.
 func (a answered) check(t *testing.T, what string, names ...string) {
 	t.Helper()
-	for _, found := range regexp.MustCompile(`.{0,60}`+hush+`.{0,60}`).FindAllString(unnamed(names, fmt.Sprint(a.header)+a.body), 3) {
+	text := fmt.Sprint(a.header) + a.body
+	if !strings.Contains(text, hush) { // found a hundred times as fast as by the pattern
+		return
+	}
+	for _, found := range nearHush.FindAllString(unnamed(names, text), 3) {
 		t.Errorf("%s: status %d tells %q", what, a.status, found)
 	}
 }
 
+var (
+	nearHush = regexp.MustCompile(`.{0,60}` + hush + `.{0,60}`)
+	newToken = regexp.MustCompile(`ph_[A-Za-z0-9_-]+`)
+)
+
 // unnamed replaces the names of a request in its answer.
 func unnamed(names []string, text string) string {
-	text = regexp.MustCompile(`ph_[A-Za-z0-9_-]+`).ReplaceAllString(text, "a new token") // of letters by chance
+	text = newToken.ReplaceAllString(text, "a new token") // of letters by chance
 	names = slices.SortedFunc(slices.Values(names), func(a, b string) int { return len(b) - len(a) })
 	for _, name := range append(names, strconv.Itoa(nobody)) {
-		if name != "" {
+		if name != "" && strings.Contains(text, name) {
 			text = regexp.MustCompile(`\b`+regexp.QuoteMeta(name)+`\b`).ReplaceAllString(text, "none")
 		}
 	}

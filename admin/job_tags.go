@@ -15,6 +15,8 @@ type JobTag struct {
 	MaxRunning   *int64    `json:"max_running,omitempty"` // the limit of the tag, or of a pattern that matches it
 	PausedAt     time.Time `json:"paused_at,omitzero"`
 	Why          string    `json:"why,omitempty"` // the waiting ones do not run
+	Verdict      string    `json:"verdict"`       // starved, not starved, paused, held back or no worker
+	Standing     string    `json:"standing"`      // says that in a sentence, such as: it runs 2 of the 2 that tenant:* allows
 }
 
 // JobTags returns some tags, or without tags those that have the most due jobs: up to most of them.

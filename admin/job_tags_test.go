@@ -2,13 +2,18 @@ package admin_test
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/test/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -124,4 +129,44 @@ func TestManyJobTags(t *testing.T) {
 			t.Errorf("tag %s is listed, whose job is due since %v", tag.Tag, tag.WaitingSince)
 		}
 	}
+}
+
+// Each tag has a verdict: a limit that it has used up does not starve it, unless the limit allows none or is that of another tag.
+func TestVerdictsOnTags(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	move := w.StopClock()
+	w.Exec("select posthorn.set_job_limit('default', tag, max_running => most) from (values ('tenant:*', 2), ('own', 1), ('closed', 0)) x (tag, most)")
+	w.Exec("select posthorn.set_job_limit('default', 'often', max_started => 1, period => '1 day'), posthorn.pause_job_tag('default', 'stopped')")
+	for tags, jobs := range map[string]int{"{tenant:7}": 3, "{own}": 2, "{closed}": 1, "{often}": 2, "{mail,tenant:7}": 1, "{idle}": 1, "{crowded}": 2, "{stopped}": 1, "{busy}": 1} {
+		w.Exec("select posthorn.enqueue('default', 'x', tags => $1::text[], priority => case when $1 = '{mail,tenant:7}' then -1 else 0 end) from generate_series(1, $2::int)", tags, jobs)
+	}
+	for tag, jobs := range map[string]int{"tenant:7": 2, "own": 1, "often": 1, "crowded": 1, "busy": 1} {
+		w.Exec("select posthorn.claim_jobs('default', 'w', array[$1::text], $2::int, lease_for => '1 day')", tag, jobs)
+	}
+	want := map[string]string{
+		"tenant:7": "not starved: it runs 2 of the 2 that tenant:* allows", "own": "not starved: it runs 1 of the 1 that its limit allows",
+		"closed": "held back: closed runs 0 of 0", "often": "not starved: it has started 1 of 1 in 24h", "mail": "held back: tenant:7 runs 2 of 2",
+		"idle": "not starved: its first job has waited for 1m", "crowded": "not starved: it runs 1, 17% of all jobs that run", "stopped": "paused: for 1m",
+		"busy": "not starved: it runs 1, 17% of all jobs that run", "none": "not starved: no job of it waits or runs",
+	}
+	check := func() {
+		t.Helper()
+		got := map[string]string{}
+		tags, err := w.Admin().JobTags(t.Context(), slices.Collect(maps.Keys(want)), 20)
+		for _, tag := range tags {
+			got[tag.Tag] = tag.Verdict + ": " + tag.Standing
+		}
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("the verdicts (-want +got), %v:\n%s", err, diff)
+		}
+	}
+	move(time.Minute)
+	check()
+	move(4 * time.Minute)
+	want["idle"], want["stopped"] = "no worker: none runs any of its jobs", "paused: for 5m"
+	check()
+	move(55 * time.Minute)
+	want["crowded"], want["stopped"] = "starved: it runs 1, 17% of all jobs that run", "paused: for 1h"
+	check()
 }

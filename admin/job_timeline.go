@@ -156,6 +156,11 @@ func delayReason(s JobStep) string {
 	return "sleeps: " + s.Name
 }
 
+// Ends reports whether an entry of the log of the job has ended an attempt with this sleep or wait.
+func (s JobStep) Ends(e JobEntry) bool {
+	return e.Action == "SNOOZED" && e.Reason != "" && e.Reason == delayReason(s)
+}
+
 // fellAsleep says that an attempt ended with a sleep or a wait. Its time follows, which is none of the sleep.
 func fellAsleep(s JobStep) string {
 	if s.EventType != "" {
@@ -232,7 +237,8 @@ func pauseOf(s JobStep) JobPart {
 	if s.EventType == "" {
 		return JobPart{Kind: PartSleep, Name: "sleep " + s.Name, Words: "sleep " + s.Name, spent: "asleep"}
 	}
-	return JobPart{Kind: PartWait, Name: "wait " + s.Name, Words: "wait " + s.Name + " for " + s.Awaited(), spent: "waiting for " + s.Awaited()}
+	name := "waiting for " + s.Awaited()
+	return JobPart{Kind: PartWait, Name: name, Words: name + " (" + s.Name + ")", spent: name}
 }
 
 // endedPause is pauseOf with the end of a wait, if it has ended.
@@ -342,16 +348,18 @@ func (l *life) goOn(now time.Time) {
 		l.pause.From, l.pause.Open = l.since, true
 		l.parts = append(l.parts, l.pause)
 	default:
-		words, spent := "in the queue", "in the queue"
+		p := JobPart{Kind: PartQueue, Name: "in the queue", Words: "in the queue", spent: "in the queue", To: now, Open: true}
 		switch l.job.State {
 		case "ready":
 		case "held back by a limit", "paused": // nobody knows since when: it may have waited for a worker before
-			words, spent = words+": "+l.job.State, "in the queue, now "+l.job.State
+			p.Words += ", now " + l.job.State
+			p.spent, p.Name = p.Words, strings.TrimSuffix(p.Words, " by a limit") // there is little room beside a bar
 		default:
-			words, spent = words+": "+l.job.State, l.job.State
+			p.Name += ": " + l.job.State
+			p.Words, p.spent = p.Name, l.job.State
 		}
-		from := l.paused(now) // which adds a part of its own
-		l.parts = append(l.parts, JobPart{Kind: PartQueue, Name: words, Words: words, From: from, To: now, Open: true, spent: spent})
+		p.From = l.paused(now) // which adds a part of its own
+		l.parts = append(l.parts, p)
 	}
 }
 

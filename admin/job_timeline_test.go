@@ -104,7 +104,7 @@ func TestTimelineTellsEachPart(t *testing.T) {
 			log: []JobEntry{picked(0, 1), {Action: "SNOOZED", Attempt: 1, Reason: "sleeps: cool down", NextRetryAt: second(400), CreatedAt: second(6)}},
 			want: []string{
 				"0-0 moment: enqueued", "0-6 attempt: attempt 1 on w, then slept: cool down", "0-3 step: step charge of attempt 1",
-				"4-4 wait: wait paid for payment.settled of o-17, ended by event 42", "4-6 step: step pack of attempt 1", "6-400 sleep: sleep cool down, open",
+				"4-4 wait: waiting for payment.settled of o-17 (paid), ended by event 42", "4-6 step: step pack of attempt 1", "6-400 sleep: sleep cool down, open",
 			},
 		},
 		"waits": {
@@ -123,10 +123,10 @@ func TestTimelineTellsEachPart(t *testing.T) {
 				{Action: "SNOOZED", Attempt: 3, Reason: "waits for paid: third", NextRetryAt: second(900), CreatedAt: second(97)},
 			},
 			want: []string{
-				"0-0 moment: enqueued", "0-1 attempt: attempt 1 on w, then waited for paid: first", "1-90 wait: wait first for paid, which did not come in time",
+				"0-0 moment: enqueued", "0-1 attempt: attempt 1 on w, then waited for paid: first", "1-90 wait: waiting for paid (first), which did not come in time",
 				"90-92 queue: in the queue", "92-93 attempt: attempt 2 on w, then waited for paid: second",
-				"93-96 wait: wait second for paid, ended by an event of a stream that the token may not read",
-				"96-97 attempt: attempt 3 on w, then waited for paid: third", "97-900 wait: wait third for paid, open",
+				"93-96 wait: waiting for paid (second), ended by an event of a stream that the token may not read",
+				"96-97 attempt: attempt 3 on w, then waited for paid: third", "97-900 wait: waiting for paid (third), open",
 			},
 		},
 		"a wait that was broken off, and went on": {
@@ -142,8 +142,8 @@ func TestTimelineTellsEachPart(t *testing.T) {
 				{Action: "COMPLETED", Attempt: 3, CreatedAt: second(51)},
 			},
 			want: []string{
-				"0-0 moment: enqueued", "0-1 attempt: attempt 1 on w, then waited for paid: paid", "1-10 wait: wait paid for paid", "10-10 moment: reset",
-				"10-11 attempt: attempt 2 on w, then waited for paid: paid", "11-50 wait: wait paid for paid, ended by event 42", "50-51 attempt: attempt 3 on w, then completed",
+				"0-0 moment: enqueued", "0-1 attempt: attempt 1 on w, then waited for paid: paid", "1-10 wait: waiting for paid (paid)", "10-10 moment: reset",
+				"10-11 attempt: attempt 2 on w, then waited for paid: paid", "11-50 wait: waiting for paid (paid), ended by event 42", "50-51 attempt: attempt 3 on w, then completed",
 			},
 		},
 		"a job of which only the newest entries are there": {
@@ -199,6 +199,9 @@ func TestTimelineAddsUp(t *testing.T) {
 	}
 	if name := timeline.Parts[2].Name; name != "attempt 1 lost on w" {
 		t.Errorf("the attempt is called %q", name)
+	}
+	if last := timeline.Parts[len(timeline.Parts)-1]; last.Name != "in the queue, now held back" || last.Words != "in the queue, now held back by a limit" {
+		t.Errorf("the time in the queue is called %q, %q", last.Name, last.Words)
 	}
 
 	job = JobStatus{State: "completed", CreatedAt: noon, RunAt: noon, FinishedAt: noon.Add(350 * time.Millisecond)}

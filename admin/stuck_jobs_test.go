@@ -21,7 +21,7 @@ func stuckIn(t *testing.T, w *testworld.World, trouble string) (all []string) {
 		t.Fatal(err)
 	}
 	for _, j := range jobs {
-		all = append(all, fmt.Sprintf("%s: %s for %v, %d others: %s: %s", j.Title, j.Trouble, time.Duration(j.Seconds)*time.Second, j.Others, j.Why, j.Helps))
+		all = append(all, fmt.Sprintf("%s: %s for %v, %d others of %q: %s: %s", j.Title, j.Trouble, time.Duration(j.Seconds)*time.Second, j.Others, j.Tag, j.Why, j.Helps))
 	}
 	return all
 }
@@ -56,13 +56,13 @@ func TestStuckJobs(t *testing.T) {
 	move(time.Minute)
 	w.Exec(heartbeat)
 	want := []string{
-		"silent: stalled for 8m0s, 1 others: w1 sends no heartbeat: restart w1 or retry; others get them in 23h52m",
-		"failed: blocks others for 8m0s, 2 others: failed: refused: retry it or cancel those behind",
-		"lost: lost for 6m0s, 1 others: w2 fell silent: start w2 or another worker",
-		"tenant 2: held back for 6m0s, 1 others: tenant:7 runs 1 of 1: give tenant:7 its own limit",
-		"mail: held back for 6m0s, 1 others: mail is paused: resume mail",
-		"nobody: not taken for 6m0s, 1 others: no worker for rare: start a worker",
-		"untagged: not taken for 6m0s, 0 others: no worker for jobs without tags: start a worker",
+		"silent: stalled for 8m0s, 1 others of \"\": on w1: restart w1 or retry; others get them in 23h52m",
+		"failed: blocks others for 8m0s, 2 others of \"\": since it failed: refused: retry it or cancel those behind",
+		"lost: lost for 6m0s, 1 others of \"\": by w2: start w2 or another worker",
+		"tenant 2: held back for 6m0s, 1 others of \"tenant:7\": by the limit of tenant:*: tenant:7 runs 1 of 1: raise the limit of tenant:*, or give tenant:7 its own",
+		"mail: held back for 6m0s, 1 others of \"mail\": by the pause of mail: resume mail",
+		"nobody: not taken for 6m0s, 1 others of \"rare\": no worker for rare: start a worker",
+		"untagged: not taken for 6m0s, 0 others of \"\": no worker for jobs without tags: start a worker",
 	}
 	if got := stuckIn(t, w, ""); !slices.Equal(got, want) {
 		t.Errorf("the stuck jobs are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -72,6 +72,79 @@ func TestStuckJobs(t *testing.T) {
 	}
 	if first, err := w.Admin().StuckJobs(t.Context(), "", 1); err != nil || len(first) != 1 || first[0].Seconds != 480 {
 		t.Errorf("the job that has been stuck longest is %+v, %v", first, err)
+	}
+	w.Exec("select posthorn.define_namespace('other')")
+	untagged := testworld.Ask[int64](w, "select id from posthorn.jobs where title = 'untagged'")
+	for _, c := range []struct {
+		trouble string
+		id      int64
+		want    []int64
+	}{{"lost", 2, []int64{2, 9}}, {"lost", 1, nil}, {"blocks others", 3, []int64{6, 7}}, {"blocks others", 6, nil}, {"not taken", untagged, []int64{untagged}}} {
+		var ids []int64
+		jobs, err := w.Admin().StuckWith(t.Context(), c.trouble, c.id, 100)
+		for _, j := range jobs {
+			ids = append(ids, j.ID)
+		}
+		if slices.Sort(ids); err != nil || !slices.Equal(ids, c.want) {
+			t.Errorf("for job %d, which is %s, stand the jobs %v, %v, not %v", c.id, c.trouble, ids, err, c.want)
+		}
+		if jobs, err := admin.New(w.Pool(), "other").StuckWith(t.Context(), c.trouble, c.id, 100); err != nil || len(jobs) > 0 {
+			t.Errorf("in another namespace job %d stands for %+v, %v", c.id, jobs, err)
+		}
+	}
+}
+
+// A job that is held back says whether a pause or a limit does so, and that of which tag or pattern, also if a tag matches several.
+func TestHeldBackBySomething(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	move := w.StopClock()
+	w.Exec("select posthorn.set_job_limit('default', tag, max_running => most) from (values ('own', 1), ('shop:*', 9), ('shop:7:*', 1), ('closed', 0)) x (tag, most)")
+	w.Exec("select posthorn.pause_job_tag('default', 'news:*'), posthorn.pause_job_tag('default', 'shop:8')")
+	for _, tag := range []string{"own", "shop:7:a", "shop:8", "closed", "news:1"} {
+		w.Exec("select posthorn.enqueue('default', $1::text, tags => array['any', $1::text]) from generate_series(1, 2)", tag)
+		w.Exec("select posthorn.claim_jobs('default', 'w', array[$1::text], 1, lease_for => '1 day')", tag)
+	}
+	move(6 * time.Minute)
+	want := []string{
+		`own: held back for 6m0s, 0 others of "own": by a limit: own runs 1 of 1: raise the limit of own`,
+		`shop:7:a: held back for 6m0s, 0 others of "shop:7:a": by the limit of shop:7:*: shop:7:a runs 1 of 1: raise the limit of shop:7:*, or give shop:7:a its own`,
+		`shop:8: held back for 6m0s, 1 others of "shop:8": by the pause of shop:8: resume shop:8`,
+		`closed: held back for 6m0s, 1 others of "closed": by a limit: closed runs 0 of 0: raise the limit of closed`,
+		`news:1: held back for 6m0s, 1 others of "news:1": by the pause of news:*: news:1: resume news:*`,
+	}
+	if got := stuckIn(t, w, "held back"); !slices.Equal(got, want) {
+		t.Errorf("the jobs that are held back are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The step of a wait is saved when the wait ends, and not when it begins.
+func TestWaitIsSavedAtItsEnd(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	move := w.StopClock()
+	const await = "select posthorn.await_event(1, 'w', 'paid', 'payment.settled', 'o-15', '1 hour')"
+	saved := func() time.Time {
+		t.Helper()
+		steps, err := w.Admin().JobSteps(t.Context(), 1)
+		if err != nil || len(steps) != 1 {
+			t.Fatalf("the steps are %+v, %v", steps, err)
+		}
+		return steps[0].SavedAt
+	}
+	w.Exec("select posthorn.enqueue('default', 'ship', tags => '{x}')")
+	w.Exec("select posthorn.claim_jobs('default', 'w', '{x}')")
+	w.Exec(await)
+	began := saved()
+	move(2 * time.Hour)
+	w.Exec("select posthorn.promote_jobs()")
+	w.Exec("select posthorn.claim_jobs('default', 'w', '{x}')")
+	if waits := saved(); !waits.Equal(began) {
+		t.Errorf("a wait from %v on is saved at %v", began, waits)
+	}
+	w.Exec(await)
+	if took := saved().Sub(began); took != 2*time.Hour {
+		t.Errorf("the wait is saved %v after its beginning", took)
 	}
 }
 
@@ -101,9 +174,9 @@ func TestMoreStuckJobs(t *testing.T) {
 	move(2 * time.Minute)
 	w.Exec(heartbeat)
 	want := []string{
-		"hangs: slow for 1h1m0s, 1 others: on w; usually 3s: look at w or retry it",
-		"starves: not taken for 1h1m0s, 0 others: the workers are busy with others of export: start more workers",
-		"second: blocks others for 1h1m0s, 0 others: job 29, which it waits for, was deleted: cancel it",
+		"hangs: slow for 1h1m0s, 1 others of \"\": on w; usually 3s: look at w or retry it",
+		"starves: not taken for 1h1m0s, 0 others of \"export\": the workers are busy with others of export: start more workers",
+		"second: blocks others for 1h1m0s, 0 others of \"\": job 29, which it waits for, was deleted: cancel it",
 	}
 	if got := stuckIn(t, w, ""); !slices.Equal(got, want) {
 		t.Errorf("the stuck jobs are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

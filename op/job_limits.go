@@ -35,7 +35,7 @@ var ListJobTags = Op[ListJobTagsInput, []admin.JobTag]{
 		Topic: Topic{"job tags", "job tag", "mail"}, Verb: "list", Scope: Read, SQL: "job_tags_now", Command: "jobs tags", Page: "job-limits",
 		Does: "List tags of jobs, with those that wait and run now",
 		More: "Up to fifty, first those with the most due jobs. Each says since when its first job waits, which part of the running jobs " +
-			"it has, its limit, and why its jobs wait: whether a tag is starved.",
+			"it has, its limit, and why its jobs wait; the verdict is starved, not starved, paused, held back or no worker.",
 		Example: "posthorn jobs tags\nposthorn jobs tags --tag tenant:7",
 		ByHand:  map[Face]string{Page: "it is beside the limits, and above a list of jobs with one tag"},
 	},

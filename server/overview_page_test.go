@@ -113,7 +113,7 @@ func TestOverviewLeadsToJobs(t *testing.T) {
 	s.at(t, began.Add(14*time.Minute), "update posthorn.running_jobs set seen_at = posthorn.now() where worker = 'w2'", "select posthorn.expire_jobs()")
 	s.at(t, began.Add(15*time.Minute), "update posthorn.running_jobs set seen_at = posthorn.now() where worker = 'w2'")
 	b := s.visit(t)
-	overview := b.get("/").wantPage(t, 200)
+	overview := b.get("/").wantPage(t, 200, `<a href="/ui/default/busy">2 jobs run now</a>`)
 	for path, want := range map[string]string{
 		"/ui/default/jobs?state=ready&tag=rare": "1", "/ui/default/busy?trouble=stalled": "job 2", "/ui/default/stuck?trouble=lost": "lost 5",
 	} {

@@ -66,15 +66,24 @@ func TestJobPageShowsTimeline(t *testing.T) {
 		"run bad: attempt 1 on w1, 5 s, then failed: connection refused", "step: step charge of attempt 1, 2 s",
 		"rest: until attempt 2 is due, 60 s", "queue: in the queue, 5 s",
 		"run: attempt 2 on w2, 2 s, then slept: cool down", "rest: sleep cool down, 60 min", "queue: in the queue, 59 min",
-		"run: attempt 3 on w3, 1 s, then waited for payment.settled: paid", fmt.Sprintf("rest: wait paid for payment.settled of o-17, ended by event %d, 60 min", event),
+		"run: attempt 3 on w3, 1 s, then waited for payment.settled: paid", fmt.Sprintf("rest: waiting for payment.settled of o-17 (paid), ended by event %d, 60 min", event),
 		"run: attempt 4 on w4, 1 s, then completed",
 	}
 	if got := page.bars(); !slices.Equal(got, want) {
 		t.Errorf("the timeline is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	page.wantPage(t, 200, fmt.Sprintf(`<bdi>wait paid for payment.settled of o-17</bdi>, ended by <a href="/ui/default/event?id=%d">event %d</a>, 60 min`, event, event),
+	page.wantPage(t, 200, fmt.Sprintf(`<bdi>waiting for payment.settled of o-17 (paid)</bdi>, ended by <a href="/ui/default/event?id=%d">event %d</a>, 60 min`, event, event),
 		"<bdi>attempt 1 on w1</bdi>, 5 s (0%), then <bdi>failed: connection refused</bdi>", `<li class="step"><span class="when">`,
 		`<p id="spent">It <bdi>took 3h: 1h waiting for payment.settled of o-17, 1h asleep, 58m53s in the queue, 1m between attempts, 9s running</bdi>.</p>`)
+	// The history says what comes at the time of a next attempt: a wait may end before it, and a sleep does not.
+	_, history, _ := strings.Cut(page.body, `<table id="history"`)
+	for _, row := range strings.Split(history, "</tr>") {
+		for action, want := range map[string]string{"connection refused": "next attempt TIME", "sleeps: cool down": "until TIME", "waits for payment.settled: paid": "until TIME at the latest"} {
+			if strings.Contains(row, action) != regexp.MustCompile(`<span class="soft">`+strings.Replace(want, "TIME", "<time[^<]*</time>", 1)+`</span>`).MatchString(row) {
+				t.Errorf("with %q the row of the history has no %q, or another one has it:\n%s", action, want, row)
+			}
+		}
+	}
 }
 
 // A job with which nothing has happened has a timeline, too; so have one that runs and one that sleeps.

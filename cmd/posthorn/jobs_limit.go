@@ -64,10 +64,10 @@ func newJobsTags(a *app) *cobra.Command {
 	return cmd
 }
 
-var jobTagColumns = columns[admin.JobTag]{"tag|waiting|since|running|share|why", func(t admin.JobTag) []any {
+var jobTagColumns = columns[admin.JobTag]{"tag|verdict|waiting|since|running|share|why", func(t admin.JobTag) []any {
 	running := fmt.Sprint(t.Running)
 	if t.MaxRunning != nil {
 		running = fmt.Sprintf("%d of %d", t.Running, *t.MaxRunning)
 	}
-	return []any{t.Tag, t.Waiting, t.WaitingSince, running, fmt.Sprintf("%.0f%%", 100*t.Share), t.Why}
+	return []any{t.Tag, t.Verdict, t.Waiting, t.WaitingSince, running, fmt.Sprintf("%.0f%%", 100*t.Share), t.Why}
 }}

@@ -181,6 +181,9 @@ func (c *chart) setTimes(at time.Time, half, most *float64) {
 	c.Now, c.NowMost = *half, *most
 }
 
+// Alarms tells whether there are failures now, at least so many that their number is not rounded to nothing.
+func (c chart) Alarms() bool { return c.Bad && c.Now >= leastRate }
+
 // Most is the highest number.
 func (c chart) Most() string { return c.unit.text(slices.Max(c.points)) }
 

@@ -93,6 +93,18 @@ func TestChartOfAnIntervalThatHasBegun(t *testing.T) {
 	}
 }
 
+// Failures now are in red, unless their number is rounded to nothing.
+func TestFewFailuresAreNoAlarm(t *testing.T) {
+	t.Parallel()
+	minute := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for failed, want := range map[float64]bool{0: false, 5: false, 6: true} {
+		charts := chartsOf(spans[0], []admin.Rate{{At: minute, Seconds: 60, Published: 600, Failed: failed}}, minute.Add(59*time.Second))
+		if got := charts[2].Alarms(); got != want || charts[0].Alarms() {
+			t.Errorf("%v failures in a minute are an alarm: %v; %s", failed, got, charts[2].Last())
+		}
+	}
+}
+
 // Charts of jobs end with the last sample, also if nothing has become of a job for a while. A stroke above the bar of an
 // interval says within which time 95 of 100 jobs were done.
 func TestJobCharts(t *testing.T) {

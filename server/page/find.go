@@ -16,7 +16,21 @@ func (p *Pages) find() {
 }
 
 // hit is a thing that the search box has found.
-type hit struct{ Kind, Name, Link string }
+type hit struct {
+	Kind, Name, Link string
+	Now              *admin.JobTag // the jobs of a tag
+}
+
+// inPayload is the kind of a job that has a text in its payload: older jobs may have it too, and events.
+const inPayload = "job with it in its payload"
+
+// sole is the page of the only hit, "" if there are several or others may have been left out.
+func sole(hits []hit) string {
+	if len(hits) == 1 && hits[0].Kind != inPayload {
+		return hits[0].Link
+	}
+	return ""
+}
 
 // mostHits bounds the list of each kind of thing.
 const mostHits = 20
@@ -32,7 +46,16 @@ func findJobsBy(ctx context.Context, r *Request, q string) ([]hit, error) {
 		return nil, err
 	}
 	for _, t := range tags {
-		hits = append(hits, hit{"tag", t, r.Link("jobs", "tag", t)})
+		hits = append(hits, hit{Kind: "tag", Name: t, Link: r.Link("jobs", "tag", t)})
+	}
+	if len(tags) > 0 {
+		now, err := r.Admin.JobTags(ctx, tags, len(tags))
+		if err != nil {
+			return nil, err
+		}
+		for i := range now {
+			hits[slices.Index(tags, now[i].Tag)].Now = &now[i]
+		}
 	}
 	titled, err := r.newestJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: mostHits}, Title: q})
 	if err != nil {
@@ -41,7 +64,7 @@ func findJobsBy(ctx context.Context, r *Request, q string) ([]hit, error) {
 	hits = append(hits, titleHits(r, q, titled)...)
 	jobs, err := r.newestJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: someJobs}, Payload: q})
 	for _, j := range jobs {
-		hits = append(hits, hit{"job with it in its payload", fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), r.Link("job", "id", j.ID)})
+		hits = append(hits, hit{Kind: inPayload, Name: fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), Link: r.Link("job", "id", j.ID)})
 	}
 	return hits, err
 }
@@ -64,10 +87,10 @@ func titleHits(r *Request, q string, jobs []admin.JobStatus) []hit {
 	slices.SortStableFunc(jobs, func(a, b admin.JobStatus) int { return cmp.Compare(other(a), other(b)) })
 	var hits []hit
 	for _, j := range jobs[:min(len(jobs), someJobs)] {
-		hits = append(hits, hit{"job", fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), r.Link("job", "id", j.ID)})
+		hits = append(hits, hit{Kind: "job", Name: fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), Link: r.Link("job", "id", j.ID)})
 	}
 	if len(jobs) > 1 {
-		hits = append(hits, hit{"jobs", "all with it in their title", r.Link("jobs", "title", q)})
+		hits = append(hits, hit{Kind: "jobs", Name: "all with it in their title", Link: r.Link("jobs", "title", q)})
 	}
 	return hits
 }
@@ -82,7 +105,7 @@ func findWorkers(ctx context.Context, r *Request, q string) ([]hit, error) {
 			name += " " + w.DisplayName
 		}
 		if w.Jobs+w.Leases == 0 {
-			hits = append(hits, hit{"node", name + ": idle", r.Link("nodes")})
+			hits = append(hits, hit{Kind: "node", Name: name + ": idle", Link: r.Link("nodes")})
 			continue
 		}
 		var has []string
@@ -92,7 +115,7 @@ func findWorkers(ctx context.Context, r *Request, q string) ([]hit, error) {
 		if w.Leases > 0 {
 			has = append(has, things(w.Leases, "lease"))
 		}
-		hits = append(hits, hit{"worker", name + ": " + strings.Join(has, ", "), r.Link("busy", "worker", w.ID)})
+		hits = append(hits, hit{Kind: "worker", Name: name + ": " + strings.Join(has, ", "), Link: r.Link("busy", "worker", w.ID)})
 	}
 	return hits, err
 }
@@ -115,7 +138,7 @@ func findAnything(ctx context.Context, r *Request) (*View, error) {
 			return nil, err
 		}
 		for _, name := range groups {
-			hits = append(hits, hit{"group", name, r.Link("group", "name", name)})
+			hits = append(hits, hit{Kind: "group", Name: name, Link: r.Link("group", "name", name)})
 		}
 		for _, find := range []func(context.Context, *Request, string) ([]hit, error){findWorkers, findJobsBy} {
 			found, err := find(ctx, r, q)
@@ -129,7 +152,7 @@ func findAnything(ctx context.Context, r *Request) (*View, error) {
 			}
 		}
 	}
-	return &View{Title: "Find", Data: struct {
+	return &View{Title: "Find", GoTo: sole(hits), Data: struct {
 		Q    string
 		Hits []hit
 	}{q, hits}}, nil
@@ -139,13 +162,13 @@ func findNumber(ctx context.Context, r *Request, id int64) ([]hit, error) {
 	var hits []hit
 	e, err := r.Admin.Event(ctx, id)
 	if err == nil {
-		hits = append(hits, hit{"event", strconv.FormatInt(id, 10) + " " + e.Type, r.Link("event", "id", id)})
+		hits = append(hits, hit{Kind: "event", Name: strconv.FormatInt(id, 10) + " " + e.Type, Link: r.Link("event", "id", id)})
 	} else if !r.isMissing(ctx, err) {
 		return nil, err
 	}
 	j, err := r.Admin.Job(ctx, id)
 	if err == nil {
-		hits = append(hits, hit{"job", strconv.FormatInt(id, 10) + " " + j.Title, r.Link("job", "id", id)})
+		hits = append(hits, hit{Kind: "job", Name: strconv.FormatInt(id, 10) + " " + j.Title, Link: r.Link("job", "id", id)})
 	} else if !r.isMissing(ctx, err) {
 		return nil, err
 	}
@@ -153,7 +176,7 @@ func findNumber(ctx context.Context, r *Request, id int64) ([]hit, error) {
 		if err != nil {
 			return nil, err
 		}
-		hits = append(hits, hit{"dead letter", strconv.FormatInt(id, 10) + " " + letter.Type, r.Link("dead-letter", "id", id)})
+		hits = append(hits, hit{Kind: "dead letter", Name: strconv.FormatInt(id, 10) + " " + letter.Type, Link: r.Link("dead-letter", "id", id)})
 	}
 	return hits, nil
 }

@@ -45,12 +45,15 @@ func things(n any, noun string) string {
 	return text + " " + noun + "s"
 }
 
+// leastRate is the least number per second that is written out.
+const leastRate = 0.095
+
 // rate is a number per second.
 func rate(perSecond float64) string {
 	switch {
 	case perSecond == 0:
 		return "0"
-	case perSecond < 0.095:
+	case perSecond < leastRate:
 		return "< 0.1"
 	case perSecond < 10:
 		return strconv.FormatFloat(perSecond, 'f', 1, 64)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -27,11 +28,30 @@ type jobPage struct {
 	Job      admin.JobStatus
 	Steps    []admin.JobStep
 	Order    order
-	Log      []admin.JobEntry
+	Log      []entry
 	MoreLog  bool // older entries
 	Timeline timeline
 
 	Outlook admin.JobOutlook
+}
+
+// entry is an entry of the history of a job.
+type entry struct {
+	admin.JobEntry
+	Next   string // what comes at the time of the next attempt
+	Latest bool   // it may come before that
+}
+
+// entriesOf makes a history. A sleep ends at its time, and a wait with its event, or then at the latest.
+func entriesOf(log []admin.JobEntry, steps []admin.JobStep) (entries []entry) {
+	for _, e := range log {
+		shown := entry{JobEntry: e, Next: "next attempt"}
+		if i := slices.IndexFunc(steps, func(s admin.JobStep) bool { return s.Ends(e) }); i >= 0 {
+			shown.Next, shown.Latest = "until", steps[i].EventType != ""
+		}
+		entries = append(entries, shown)
+	}
+	return entries
 }
 
 // mostEntries bounds the history of a job that is shown.
@@ -42,12 +62,12 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, waits, life := jobPage{}, []admin.JobWait{}, admin.JobTimeline{}
+	page, waits, log, life := jobPage{}, []admin.JobWait{}, []admin.JobEntry{}, admin.JobTimeline{}
 	for _, look := range []func() error{
 		func() error { page.Job, err = r.Admin.Job(ctx, id); return err },
 		func() error { page.Steps, err = r.Admin.JobSteps(ctx, id); return err },
 		func() error { waits, err = r.Admin.JobWaits(ctx, id, mostWaits); return err },
-		func() error { page.Log, page.MoreLog, err = r.Admin.RecentJobLog(ctx, id, mostEntries); return err },
+		func() error { log, page.MoreLog, err = r.Admin.RecentJobLog(ctx, id, mostEntries); return err },
 		func() error { page.Outlook, err = r.Admin.JobOutlook(ctx, id); return err },
 		func() error { life, err = r.Admin.JobTimeline(ctx, id); return err },
 	} {
@@ -55,6 +75,7 @@ func showJob(ctx context.Context, r *Request) (*View, error) {
 			return nil, err
 		}
 	}
+	page.Log = entriesOf(log, page.Steps)
 	page.Order = orderOf(page.Job, waits)
 	page.Timeline = timelineOf(life)
 	return &View{Title: fmt.Sprintf("Job %d", id), Data: page}, nil

@@ -151,7 +151,7 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 		}
 		on.GoesOn = len(jobs) == 0
 	}
-	counts, err := r.Admin.JobCounts(ctx, mostCounted)
+	tabs, err := tabsOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -164,16 +164,46 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	all := pairs(r.Filter(searchFields...))
 	return &View{Title: "Jobs", Problem: problem, Data: struct {
 		Jobs   []admin.JobStatus
-		Counts []admin.JobCount
+		Tabs   []tab
 		States []string // of the filter: statuses
 		Whys   []string // and states
-		Most   int64
 		Paging paging
 		Search further
 		Status string // of all jobs of the filter, on which actions on all depend
 		Filter []any  // as names and values in turn
 		Tags   []admin.JobTag
-	}{jobs, counts, jobStates, choicesOf(&admin.JobFilter{}, "state"), mostCounted, more, on, steeredStatus(r.values), all, tags}}, nil
+	}{jobs, tabs, jobStates, choicesOf(&admin.JobFilter{}, "state"), more, on, steeredStatus(r.values), all, tags}}, nil
+}
+
+// tab leads to the jobs of a state.
+type tab struct {
+	State   string
+	Link    string // empty if no list has just these
+	Jobs    string // how many there are; empty if nobody has counted them
+	Current bool
+	Bad     bool // nobody wants such jobs, and there are some
+}
+
+// tabsOf makes the tabs of the list. The numbers are those of all jobs of the namespace, so there are none beside a list that something
+// narrows: its tabs keep that.
+func tabsOf(ctx context.Context, r *Request) (tabs []tab, err error) {
+	current := r.Value("state")
+	if len(r.Filter(slices.DeleteFunc(slices.Clone(searchFields), func(name string) bool { return name == "state" || name == "status" })...)) > 0 {
+		tabs = []tab{{State: "all", Link: r.Same("state", "", "before", ""), Current: current == ""}}
+		for _, state := range choicesOf(&admin.JobFilter{}, "state") {
+			tabs = append(tabs, tab{State: state, Link: r.Same("state", state, "status", "", "before", ""), Current: state == current})
+		}
+		return tabs, nil
+	}
+	counts, err := r.Admin.JobCounts(ctx, mostCounted)
+	for _, c := range counts {
+		t := tab{State: c.State, Link: r.Link("jobs", "state", c.State), Jobs: upTo(c.Jobs, mostCounted), Current: c.State == current, Bad: c.State == "failed" && c.Jobs > 0}
+		if c.State == "stalled" {
+			t.State, t.Link, t.Bad = "of these stalled", "", c.Jobs > 0
+		}
+		tabs = append(tabs, t)
+	}
+	return tabs, err
 }
 
 // jobSearch reads the parameters of a search.

@@ -109,6 +109,7 @@ type overviewPage struct {
 	Commands  []command
 	Troubles  []trouble
 	Stuck     string // how many jobs are stuck; empty: none is
+	Running   string // how many jobs run
 	Checks    int
 	Examined  time.Time
 	Charts    []chart
@@ -150,7 +151,7 @@ func (p *Pages) showOverview(ctx context.Context, r *Request) (*View, error) {
 	s := o.Summary
 	page := overviewPage{
 		New:      o.isNew(),
-		Troubles: troublesOf(r, o), Stuck: o.Stuck, Checks: len(o.Findings), Examined: o.Examined,
+		Troubles: troublesOf(r, o), Stuck: o.Stuck, Running: runningNow(o.Jobs), Checks: len(o.Findings), Examined: o.Examined,
 		Charts: chartsOf(span, rates, s.Now), JobCharts: jobs, Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s, o.Jobs),
 	}
 	if page.New {
@@ -179,7 +180,7 @@ func quietLines(s admin.Summary, jobs []admin.JobCount) []line {
 	}
 	states := statesOfJobs(jobs)
 	if !s.JobsReadySince.IsZero() {
-		states = append(states, labelled{"oldest", s.JobsReadySince})
+		states = append(states, labelled{"oldest ready", s.JobsReadySince})
 	}
 	add(true, "Jobs", "jobs", states...)
 	hasJobs := slices.ContainsFunc(jobs, func(c admin.JobCount) bool { return c.Jobs > 0 })
@@ -207,6 +208,18 @@ func quietLines(s admin.Summary, jobs []admin.JobCount) []line {
 	}
 	add(true, "Log", "events", log...)
 	return lines
+}
+
+// runningNow says how many jobs run; nothing if none does.
+func runningNow(counts []admin.JobCount) string {
+	for _, c := range counts {
+		if c.State == "running" && c.Jobs == 1 {
+			return "1 job runs now"
+		} else if c.State == "running" && c.Jobs > 0 {
+			return upTo(c.Jobs, mostCounted) + " jobs run now"
+		}
+	}
+	return ""
 }
 
 // statesOfJobs says how many jobs are ready and running, and how many have any other state before their end, if there are some.

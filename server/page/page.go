@@ -131,6 +131,7 @@ type View struct {
 	Template string // default: that of the screen
 	Data     any
 	Problem  *Problem // of the input of the page's form
+	GoTo     string   // the link of a page that is shown in place of this one; not of one that changes by itself
 
 	began time.Time // the first query for it
 }
@@ -227,6 +228,10 @@ func (p *Pages) get(w http.ResponseWriter, r *Request) {
 		return
 	}
 	p.rendered.Drop(key) // an older rendering must not follow this one
+	if err == nil && view.GoTo != "" {
+		http.Redirect(w, r.http, view.GoTo, http.StatusSeeOther)
+		return
+	}
 	if err == nil {
 		view.began = began
 		err = p.answer(w, r, view)

@@ -22,7 +22,7 @@ var templateFiles embed.FS
 var functions = template.FuncMap{
 	"short": short, "text": text, "lines": lines, "document": document, "indented": indented,
 	"title": func(value any) string { return inTitle(value, shortText) },
-	"count": count, "took": took, "things": things, "rate": rate, "period": period, "size": size, "percent": shareOf, "at": at, "ago": ago, "lasting": lasting,
+	"count": count, "took": took, "things": things, "rate": rate, "period": period, "size": size, "percent": shareOf, "sentence": upperFirst, "at": at, "ago": ago, "lasting": lasting,
 	"asset": assetLink,
 	"add":   func(a, b int64) int64 { return a + b },
 	"like":  reasonFilter,

@@ -18,8 +18,10 @@ const mostStuck = 100
 // counted, and the first twenty of it that were lost.
 func orMore(j admin.StuckJob) bool { return j.Others >= 99 || j.Trouble == "lost" && j.Others >= 19 }
 
-// stuckPage has the jobs that are stuck.
+// stuckPage has the jobs that are stuck: the first of each reason, or those for which one of them stands.
 type stuckPage struct {
+	With     int64 // the job that stands for those of Alike; 0: there is none
+	Alike    []admin.JobStatus
 	Trouble  string // empty for all
 	Troubles []string
 	InAll    string
@@ -27,14 +29,23 @@ type stuckPage struct {
 	More     bool // jobs that have been stuck for a shorter time
 }
 
-// stuckJob is a job, and the page that lists the others which are stuck for its reason.
+// stuckJob is a job, and the page that lists those for which it stands.
 type stuckJob struct {
 	admin.StuckJob
-	And, Link string // of the others: "+6 more"; without a link where no page lists just them
+	And, Link string // of the others: "+6 more"
 }
 
 func showStuck(ctx context.Context, r *Request) (*View, error) {
 	trouble := r.Value("trouble")
+	with, err := r.optionalNumber("id")
+	if err != nil {
+		return nil, err
+	}
+	if with > 0 {
+		alike, err := r.Admin.StuckWith(ctx, trouble, with, mostStuck+1)
+		page := stuckPage{With: with, Trouble: trouble, Alike: alike[:min(len(alike), mostStuck)], More: len(alike) > mostStuck}
+		return &View{Title: "Stuck jobs", Data: page}, err
+	}
 	jobs, err := r.Admin.StuckJobs(ctx, trouble, mostStuck+1)
 	page := stuckPage{Trouble: trouble, Troubles: choicesOf(&op.ListStuckJobsInput{}, "trouble"), InAll: stuckInAll(jobs), More: len(jobs) > mostStuck}
 	for _, j := range jobs[:min(len(jobs), mostStuck)] {
@@ -78,13 +89,13 @@ func otherStuck(j admin.StuckJob) string {
 	return n + " more"
 }
 
-// linkOfOthers is the page that lists the jobs that are stuck as a job is, if there is one.
+// linkOfOthers is the page that lists the jobs for which a job stands.
 func linkOfOthers(r *Request, j admin.StuckJob) string {
 	switch {
 	case j.Trouble == "stalled" || j.Trouble == "slow":
 		return r.Link("busy", "trouble", j.Trouble, "worker", j.Worker)
-	case (j.Trouble == "not taken" || j.Trouble == "held back") && len(j.Tags) == 1: // else the row does not say which of the tags it is
-		return r.Link("jobs", "state", j.State, "tag", j.Tags[0])
+	case j.Tag != "":
+		return r.Link("jobs", "state", j.State, "tag", j.Tag)
 	}
-	return ""
+	return r.Link("stuck", "trouble", j.Trouble, "id", j.ID)
 }

@@ -142,13 +142,13 @@ begin
   end if;
 end $$;
 
--- Ends a wait with an event, or as timed out, and returns the result of its step.
+-- Ends a wait with an event, or as timed out, and returns the result of its step. Until then its step was saved when it began.
 create or replace function posthorn.end_await(w posthorn.job_awaits, came bigint)
 returns json language plpgsql as $$
 declare
   outcome json := coalesce(posthorn.event_json(w.namespace_id, came), '{"timed_out": true}');
 begin
-  update posthorn.saved_steps s set result = outcome where s.job = w.job and s.month = w.month and s.name = w.name;
+  update posthorn.saved_steps s set result = outcome, saved_at = posthorn.now() where s.job = w.job and s.month = w.month and s.name = w.name;
   delete from posthorn.job_awaits x where x.job = w.job and x.name = w.name;
   delete from posthorn.awaited_events a where a.job = w.job and a.name = w.name;
   return outcome;

@@ -42,4 +42,4 @@
 --   check_job, check_new_jobs, job_tags
 --
 -- For faces
---   because, delay_state_of, delete_jobs_of, explain_limit, tag_limit, used_tags
+--   because, delay_state_of, delete_jobs_of, explain_limit, jobs_behind, ruler_of, tag_limit, used_tags

@@ -44,6 +44,15 @@ begin
   return l;
 end $$;
 
+-- The tag or the pattern whose limit holds for a tag, or whose pause does.
+create or replace function posthorn.ruler_of(ns int, label text, paused boolean)
+returns text language sql stable as $$
+  select m.tag
+  from posthorn.matching_limits(ns, label) m
+  where case when ruler_of.paused then m.paused_at is not null else num_nonnulls(m.max_running, m.max_started) > 0 end
+  order by m.prefix is not null, length(m.prefix) desc limit 1
+$$;
+
 -- The tags with a prefix that have jobs which run or are parked; and if waiting, up to 10,000 of those that have others which
 -- are ready, and as many of those that had some which started. The index of each table finds the next tag by one step: the
 -- first from start on, since no text is between a tag and the same with \x01 behind it. In plpgsql the plan is kept: it is

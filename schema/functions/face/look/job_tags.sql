@@ -1,4 +1,5 @@
--- Whether a tag is starved: how many of its jobs wait and since when, how many run, and the limit or pause that holds them back.
+-- Whether a tag is starved: how many of its jobs wait and since when, how many run, and the limit or pause that holds them back. A tag
+-- whose jobs wait is not starved while it runs as many as its limit allows. The periods of the verdicts are those of neglected_tags.
 
 -- The tags of the running jobs of a namespace, with their number; of 10,000 running jobs.
 create or replace function posthorn.running_by_tag(ns int)
@@ -51,7 +52,8 @@ $$;
 
 create or replace function posthorn.job_tags_now(namespace text, tags text[] default null, most int default 20)
 returns table (
-  tag text, waiting bigint, waiting_since timestamptz, running bigint, share float8, max_running int, paused_at timestamptz, why text
+  tag text, waiting bigint, waiting_since timestamptz, running bigint, share float8, max_running int, paused_at timestamptz, why text,
+  verdict text, standing text
 ) language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -96,7 +98,19 @@ begin
       case when d.jobs > 0 then coalesce(h.why, case
         when f.running = 0 then 'no worker runs any of them'
         when l.max_running is not null then 'at most ' || l.max_running || ' run at once'
-        else 'the workers run other jobs' end) end
+        else 'the workers run other jobs' end) end,
+      v.verdict,
+      case v.verdict
+        when 'paused' then 'for ' || posthorn.in_words(at - l.paused_at) || case when b.pauses <> f.tag then ', with all of ' || b.pauses else '' end
+        when 'held back' then regexp_replace(h.why, '^held back: ', '')
+        when 'no worker' then 'none runs any of its jobs'
+        else case
+          when own.state is not null and f.running >= l.max_running
+            then format('it runs %s of the %s that %s allows', f.running, l.max_running, case when b.limits = f.tag then 'its limit' else b.limits end)
+          when own.state is not null then regexp_replace(own.why, '^held back: .* has started', 'it has started')
+          when f.running > 0 then format('it runs %s, %s%% of all jobs that run', f.running, round(100 * f.running / e.jobs))
+          when d.jobs > 0 then 'its first job has waited for ' || posthorn.in_words(at - f.since)
+          else 'no job of it waits or runs' end end
     from first f
     cross join everything e
     cross join lateral (select least(x.jobs + f.held, 10000) as jobs from posthorn.due_with_tag(ns, f.tag, 10000) x) d
@@ -108,7 +122,21 @@ begin
       cross join lateral (
         select y.tags from posthorn.enqueued_jobs y where y.namespace_id = ns and y.id = r.job and y.month = r.month limit 1) x) o on true
     left join lateral posthorn.explain_limit(ns, array[f.tag] || coalesce(o.tags, array[f.held_by]), at) h on true
+    left join lateral posthorn.explain_limit(ns, array[f.tag], at) own on true
+    cross join lateral (
+      select posthorn.ruler_of(ns, f.tag, true) as pauses, posthorn.ruler_of(ns, f.tag, false) as limits where l.tag is not null
+      union all
+      select null, null where l.tag is null) b
+    cross join lateral (
+      select case
+        when l.paused_at is not null then 'paused'
+        when d.jobs = 0 then 'not starved'
+        when h.state is not null and (own.state is null or least(l.max_running, l.max_started) <= 0) then 'held back' -- of the limits of a tag, not by its share
+        when own.state is not null then 'not starved'
+        when f.running = 0 and f.since <= at - interval '5 minutes' then 'no worker'
+        when f.since <= at - interval '1 hour' then 'starved'
+        else 'not starved' end as verdict) v
     order by d.jobs desc, f.since, f.running desc, f.tag;
 end $$;
 comment on function posthorn.job_tags_now(text, text[], int) is
-  'admin: Some tags of jobs, or those that have the most jobs which are due, of the thousand that have been due longest: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and why those wait that do. A job with several tags counts for each of them.';
+  'admin: Some tags of jobs, or those that have the most jobs which are due, of the thousand that have been due longest: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and why those wait that do. verdict: paused; held back, another tag holds back its jobs, or its limit allows none; no worker, none has run any of its jobs for 5 minutes; starved, the workers run so few that one has waited for an hour; or not starved. standing says that in a sentence. A job with several tags counts for each of them.';

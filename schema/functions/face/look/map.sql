@@ -13,7 +13,7 @@
 --   job_rates, busiest_tags                  the charts of jobs
 --   busy_work                                which worker has which job or lease, and for how long
 --   job_tags_now                             the jobs of a tag that wait and run, and why they wait
---   list_stuck_jobs                          the jobs that do not go on by themselves, and why
+--   list_stuck_jobs, stuck_with              the jobs that do not go on by themselves, and why
 --   find_job_tags, find_workers              the search box
 --   usual_run, slow_jobs                     compare running jobs with the samples of their tags
 --   outcomes ──► trace                       where an event stands in each group

@@ -97,7 +97,7 @@ func (w *riverWorker) work(ctx context.Context, job *river.Job[benchJob]) error 
 		return err
 	})
 	if err == nil {
-		w.done.Add(1)
+		w.did(1)
 	}
 	return err
 }

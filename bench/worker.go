@@ -24,7 +24,7 @@ func runWorker(encoded string, in io.Reader, out io.Writer) error {
 		var c workerConfig
 		check(json.Unmarshal([]byte(encoded), &c))
 		ctx := context.Background()
-		r := &reporter{out: bufio.NewWriter(out)}
+		r := &reporter{news: make(chan struct{}, 1), out: bufio.NewWriter(out)}
 		w := newJobWorker(ctx, c, r)
 		go r.run()
 		r.say("ready")
@@ -61,7 +61,8 @@ func newJobWorker(ctx context.Context, c workerConfig, r *reporter) jobWorker {
 
 // reporter writes the lines of a worker process.
 type reporter struct {
-	done atomic.Int64 // since the last report
+	done atomic.Int64  // since the last report
+	news chan struct{} // receives when there is something to report
 	mu   sync.Mutex
 	out  *bufio.Writer
 
@@ -69,8 +70,21 @@ type reporter struct {
 	took   []int64 // microseconds of the jobs of the task note, since the last report
 }
 
+// did counts jobs that are done.
+func (r *reporter) did(n int) {
+	if r.done.Add(int64(n)) == int64(n) { // the first since the last report
+		select {
+		case r.news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run reports a moment after there is something to report. A process that waits wakes up
+// for nothing: with a tick every 5 ms, sixteen of them took a seventh of two cores.
 func (r *reporter) run() {
-	for range time.Tick(5 * time.Millisecond) {
+	for range r.news {
+		time.Sleep(5 * time.Millisecond)
 		r.report()
 	}
 }
@@ -108,7 +122,7 @@ func (r *reporter) note(payload []byte) error {
 		r.took = append(r.took, now-sent.At)
 		r.timing.Unlock()
 	}
-	r.done.Add(1)
+	r.did(1)
 	return nil
 }
 
@@ -120,6 +134,6 @@ func (r *reporter) do(task string, payload []byte) error {
 	case "sleep":
 		time.Sleep(time.Millisecond)
 	}
-	r.done.Add(1)
+	r.did(1)
 	return nil
 }

@@ -93,7 +93,7 @@ func (w *posthornWorker) stop(context.Context) { w.stopRun() }
 func (w *posthornWorker) effect(ctx context.Context, db posthorn.DB, id int64, payload []byte) error {
 	_, err := db.Exec(ctx, effectSQL, id, payload)
 	if err == nil {
-		w.done.Add(1)
+		w.did(1)
 	}
 	return err
 }
@@ -106,7 +106,7 @@ func (w *posthornWorker) batchTx(ctx context.Context, tx pgx.Tx, jobs []posthorn
 	}
 	_, err := tx.Exec(ctx, "insert into bare.effects (event_id, payload) select * from unnest($1::bigint[], $2::json[])", ids, payloads)
 	if err == nil {
-		w.done.Add(int64(len(jobs)))
+		w.did(len(jobs))
 	}
 	return err
 }

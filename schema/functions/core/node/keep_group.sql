@@ -27,7 +27,8 @@ begin
     array(
       select h.handler from h
       where h.node = keep_group.node and (keep_group.filtered or h.patterns = '{}')
-        and not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = h.names[1] offset 0)), -- one at a time
+        and (select s.name from posthorn.subscriptions s where s.group_no = g.id and s.name >= h.names[1] order by s.name limit 1)
+          is distinct from h.names[1]), -- in this order Postgres takes no other index
     coalesce((
       select jsonb_agg(jsonb_build_object('name', h.handler, 'patterns', h.patterns))
       from h where h.node is distinct from keep_group.node), '[]'),

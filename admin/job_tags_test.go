@@ -138,13 +138,15 @@ func TestVerdictsOnTags(t *testing.T) {
 	move := w.StopClock()
 	w.Exec("select posthorn.set_job_limit('default', tag, max_running => most) from (values ('tenant:*', 2), ('own', 1), ('closed', 0)) x (tag, most)")
 	w.Exec("select posthorn.set_job_limit('default', 'often', max_started => 1, period => '1 day'), posthorn.pause_job_tag('default', 'stopped')")
-	for tags, jobs := range map[string]int{"{tenant:7}": 3, "{own}": 2, "{closed}": 1, "{often}": 2, "{mail,tenant:7}": 1, "{idle}": 1, "{crowded}": 2, "{stopped}": 1, "{busy}": 1} {
-		w.Exec("select posthorn.enqueue('default', 'x', tags => $1::text[], priority => case when $1 = '{mail,tenant:7}' then -1 else 0 end) from generate_series(1, $2::int)", tags, jobs)
+	for tags, jobs := range map[string]int{"{tenant:7}": 3, "{two,tenant:7}": 1, "{many,stopped}": 1, "{many}": 1, "{own}": 2, "{closed}": 1, "{often}": 2, "{mail,tenant:7}": 1, "{idle}": 1, "{crowded}": 2, "{stopped}": 1, "{busy}": 1} {
+		w.Exec("select posthorn.enqueue('default', 'x', tags => $1::text[], priority => case $1 when '{mail,tenant:7}' then -1 when '{many,stopped}' then 1 else 0 end) from generate_series(1, $2::int)", tags, jobs)
 	}
 	for tag, jobs := range map[string]int{"tenant:7": 2, "own": 1, "often": 1, "crowded": 1, "busy": 1} {
 		w.Exec("select posthorn.claim_jobs('default', 'w', array[$1::text], $2::int, lease_for => '1 day')", tag, jobs)
 	}
+	w.Exec("select posthorn.claim_jobs('default', 'w', '{two}', 1, lease_for => '1 day')") // tenant:7 has no room for it
 	want := map[string]string{
+		"two": "held back: tenant:7 runs 2 of 2", "many": "held back: the tag stopped has been paused for 1m",
 		"tenant:7": "not starved: it runs 2 of the 2 that tenant:* allows", "own": "not starved: it runs 1 of the 1 that its limit allows",
 		"closed": "held back: closed runs 0 of 0", "often": "not starved: it has started 1 of 1 in 24h", "mail": "held back: tenant:7 runs 2 of 2",
 		"idle": "not starved: its first job has waited for 1m", "crowded": "not starved: it runs 1, 17% of all jobs that run", "stopped": "paused: for 1m",
@@ -165,8 +167,12 @@ func TestVerdictsOnTags(t *testing.T) {
 	check()
 	move(4 * time.Minute)
 	want["idle"], want["stopped"] = "no worker: none runs any of its jobs", "paused: for 5m"
+	want["many"] = "held back: the tag stopped has been paused for 5m"
 	check()
-	move(55 * time.Minute)
+	move(54 * time.Minute)
+	w.Exec("select posthorn.enqueue('default', 'x', tags => '{two,tenant:9}')")
+	move(time.Minute)
+	want["two"], want["many"] = "not starved: its first job has waited for 1m", want["idle"]
 	want["crowded"], want["stopped"] = "starved: it runs 1, 17% of all jobs that run", "paused: for 1h"
 	check()
 }

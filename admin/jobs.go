@@ -183,7 +183,7 @@ func (a *Admin) RecentJobLog(ctx context.Context, id int64, most int) (log []Job
 // JobStep is the result of a step of a job, a sleep of the job, or its wait for an event.
 type JobStep struct {
 	Name    string          `json:"name"`
-	Attempt int             `json:"attempt"`           // the one that saved it
+	Attempt int             `json:"attempt"`           // the one that saved it; of a wait, the one that began it
 	SavedAt time.Time       `json:"saved_at"`          // of a wait that goes on: when it began
 	WakesAt time.Time       `json:"wakes_at,omitzero"` // of a sleep: its end; of a wait: its timeout
 	Result  json.RawMessage `json:"result"`

@@ -32,7 +32,7 @@ func TestStuckPageLeadsToTheOthers(t *testing.T) {
 		"select posthorn.claim_jobs('default', 'w3', '{tenant:7,tenant:8}', 2, lease_for => '1 day')",
 		"select posthorn.fail_job(4, 'w4', 'locked', permanent => true) from posthorn.claim_jobs('default', 'w4', '{books}')")
 	s.at(t, now.Add(-18*time.Minute), "select posthorn.expire_jobs()")
-	s.at(t, now, "update posthorn.running_jobs set seen_at = posthorn.now()")
+	s.at(t, now, "update posthorn.running_jobs set seen_at = posthorn.now()", "select posthorn.enqueue('default', 'just enqueued')")
 	b := s.visit(t)
 	page := b.get("/ui/default/stuck").wantPage(t, 200, "13 jobs are stuck", ">4 <bdi>close</bdi></a>", "<bdi>by the limit of tenant:*: tenant:7 runs 1 of 1</bdi>", "<bdi>since it failed: locked</bdi>")
 	got := map[string]string{}
@@ -46,6 +46,7 @@ func TestStuckPageLeadsToTheOthers(t *testing.T) {
 	b.get("/ui/default/job?id=4").wantPage(t, 200, `href="/ui/default/stuck?id=4&amp;trouble=blocks%20others">all that wait behind it</a>`)
 	b.get("/ui/default/stuck?id=4&trouble=blocks%20others").wantPage(t, 200, "3 jobs behind job 4")
 	b.get("/ui/default/stuck?id=4&trouble=lost").wantPage(t, 200, "None is any more.")
+	b.get("/ui/default/stuck?id=16&trouble=not+taken").wantPage(t, 200, "None is any more.")
 	b.get("/ui/default/stuck?id=4&trouble=tired").wantPage(t, 400, "no jobs are listed by the trouble tired")
 }
 
@@ -59,6 +60,7 @@ func TestNumbersOfJobsAreOfTheList(t *testing.T) {
 	for _, all := range []string{"", "?state=ready", "?status=PENDING", "?status=FAILED&state=", "?tag="} {
 		b.get("/ui/default/jobs"+all).wantPage(t, 200, `href="/ui/default/jobs?state=ready"`, number)
 	}
+	b.get("/ui/default/jobs?status=PENDING&tag=sms").wantPage(t, 200, `<a href="/ui/default/jobs?tag=sms">all</a>`)
 	for _, narrow := range []string{"tag=sms", "title=b", "error=b", "payload=b", "enqueued_from=2026-01-01T00:00:00Z", "enqueued_before=2026-01-01T00:00:00Z", "ended_from=2026-01-01T00:00:00Z"} {
 		page := b.get("/ui/default/jobs?status=PENDING&before=9&" + narrow)
 		page.wantNone(t, number, "of these stalled")

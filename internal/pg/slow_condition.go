@@ -14,11 +14,12 @@ import (
 // canceled too: the database then tries each condition by itself, and stops a slow one.
 
 // claimLimit returns the timeout of a claim: half of its lease, which leaves time to handle
-// the events, and less than the deadline of its context.
+// the events, and a quarter of what its context has left, so that there is time to stop a
+// condition and to claim again.
 func claimLimit(ctx context.Context, leaseFor time.Duration) time.Duration {
 	limit := min(max(leaseFor/2, 5*time.Second), 5*time.Minute)
 	if deadline, ok := ctx.Deadline(); ok {
-		limit = max(min(limit, time.Until(deadline)/2), 100*time.Millisecond)
+		limit = max(min(limit, time.Until(deadline)/4), 100*time.Millisecond)
 	}
 	return limit.Round(100 * time.Millisecond)
 }
@@ -58,20 +59,29 @@ func claimInTime(ctx context.Context, db batcher, take Take) (Lease, error) {
 		if !retry || !wasCanceled(err) || ctx.Err() != nil {
 			return lease, Translate("claim", claimError(err))
 		}
+		if take.Settle.Held() { // it would expire meanwhile
+			if err := Settle(ctx, db, take.Settle); err != nil {
+				return Lease{}, err
+			}
+			take.Settle = Lease{}
+		}
 		if !stopSlowConditions(ctx, db, take.Group, take.MaxEvents, limit) {
 			return Lease{}, Translate("claim", err)
 		}
 	}
 }
 
+// lastCondition is the time of the condition that stop_slow_conditions begins last.
+const lastCondition = 6 * time.Second
+
 // stopSlowConditions stops the conditions of a group that are too slow for limit, the timeout
 // of a claim. It reports whether it stopped one. It goes on after ctx has ended, since the
-// next claim may have no more time.
+// next claim may have no more time. At the end it waits for the claims that are under way.
 func stopSlowConditions(ctx context.Context, db batcher, group Group, maxEvents int, limit time.Duration) (stopped bool) {
-	ctx, cancel := context.WithTimeout(Within(context.WithoutCancel(ctx), 0), 2*limit+10*time.Second)
+	ctx, cancel := context.WithTimeout(Within(context.WithoutCancel(ctx), 0), 2*limit+lastCondition+10*time.Second)
 	defer cancel()
 	batch := &pgx.Batch{}
-	batch.Queue(timeoutSQL, milliseconds(2*limit))
+	batch.Queue(timeoutSQL, milliseconds(limit+lastCondition))
 	batch.Queue("select posthorn.stop_slow_conditions($1::text, $2::text, $3::int, $4::text::interval)",
 		group.Namespace, group.Name, maxEvents, Period(limit)).QueryRow(func(row pgx.Row) error { return row.Scan(&stopped) })
 	return db.SendBatch(ctx, batch).Close() == nil && stopped

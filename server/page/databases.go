@@ -219,8 +219,8 @@ func (d *Databases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // follow sends the page whenever it has changed, to people who have a token: the places are few. People whose tokens are all of
-// databases that are away may follow, too, so that they see when one is back. They get half of the places at most: nobody can tell
-// a token that was made up then.
+// databases that are away may follow, too, so that they see when one is back. They get in only while half of the places are free:
+// a token that was made up cannot be told from theirs then.
 func (d *Databases) follow(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	page := d.page(r)

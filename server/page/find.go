@@ -19,14 +19,12 @@ func (p *Pages) find() {
 type hit struct {
 	Kind, Name, Link string
 	Now              *admin.JobTag // the jobs of a tag
+	Among            bool          // only some of the things were looked at, or the page lists others too
 }
-
-// inPayload is the kind of a job that has a text in its payload: older jobs may have it too, and events.
-const inPayload = "job with it in its payload"
 
 // sole is the page of the only hit, "" if there are several or others may have been left out.
 func sole(hits []hit) string {
-	if len(hits) == 1 && hits[0].Kind != inPayload {
+	if len(hits) == 1 && !hits[0].Among {
 		return hits[0].Link
 	}
 	return ""
@@ -57,23 +55,26 @@ func findJobsBy(ctx context.Context, r *Request, q string) ([]hit, error) {
 			hits[slices.Index(tags, now[i].Tag)].Now = &now[i]
 		}
 	}
-	titled, err := r.newestJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: mostHits}, Title: q})
+	titled, among, err := r.newestJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: mostHits}, Title: q})
 	if err != nil {
 		return nil, err
 	}
-	hits = append(hits, titleHits(r, q, titled)...)
-	jobs, err := r.newestJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: someJobs}, Payload: q})
+	for _, h := range titleHits(r, q, titled) {
+		h.Among = among
+		hits = append(hits, h)
+	}
+	jobs, _, err := r.newestJobs(ctx, admin.JobSearch{JobFilter: admin.JobFilter{Limit: someJobs}, Payload: q})
 	for _, j := range jobs {
-		hits = append(hits, hit{Kind: inPayload, Name: fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), Link: r.Link("job", "id", j.ID)})
+		hits = append(hits, hit{Kind: "job with it in its payload", Name: fmt.Sprintf("%d %s: %s", j.ID, j.Title, j.State), Link: r.Link("job", "id", j.ID), Among: true}) // an event may have it too
 	}
 	return hits, err
 }
 
-// newestJobs searches the newest jobs. A text that can be in no job finds none.
-func (r *Request) newestJobs(ctx context.Context, s admin.JobSearch) ([]admin.JobStatus, error) {
-	jobs, _, err := r.Admin.SearchJobs(ctx, s, 0)
+// newestJobs searches the newest jobs, and tells whether there are older ones. A text that can be in no job finds none.
+func (r *Request) newestJobs(ctx context.Context, s admin.JobSearch) (jobs []admin.JobStatus, among bool, err error) {
+	jobs, lookedTo, err := r.Admin.SearchJobs(ctx, s, 0)
 	_, err = r.inForm(ctx, err)
-	return jobs, err
+	return jobs, lookedTo > 0, err
 }
 
 // titleHits are jobs with a text in their title, those first of which it is the whole title. Of several, the last hit is their list.
@@ -105,7 +106,7 @@ func findWorkers(ctx context.Context, r *Request, q string) ([]hit, error) {
 			name += " " + w.DisplayName
 		}
 		if w.Jobs+w.Leases == 0 {
-			hits = append(hits, hit{Kind: "node", Name: name + ": idle", Link: r.Link("nodes")})
+			hits = append(hits, hit{Kind: "node", Name: name + ": idle", Link: r.Link("nodes"), Among: true})
 			continue
 		}
 		var has []string

@@ -189,7 +189,7 @@ type tab struct {
 func tabsOf(ctx context.Context, r *Request) (tabs []tab, err error) {
 	current := r.Value("state")
 	if len(r.Filter(slices.DeleteFunc(slices.Clone(searchFields), func(name string) bool { return name == "state" || name == "status" })...)) > 0 {
-		tabs = []tab{{State: "all", Link: r.Same("state", "", "before", ""), Current: current == ""}}
+		tabs = []tab{{State: "all", Link: r.Same("state", "", "status", "", "before", ""), Current: current == "" && r.Value("status") == ""}}
 		for _, state := range choicesOf(&admin.JobFilter{}, "state") {
 			tabs = append(tabs, tab{State: state, Link: r.Same("state", state, "status", "", "before", ""), Current: state == current})
 		}

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"slices"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/op"
@@ -21,6 +22,7 @@ func orMore(j admin.StuckJob) bool { return j.Others >= 99 || j.Trouble == "lost
 // stuckPage has the jobs that are stuck: the first of each reason, or those for which one of them stands.
 type stuckPage struct {
 	With     int64 // the job that stands for those of Alike; 0: there is none
+	Behind   bool  // they wait behind it; otherwise it is one of them
 	Alike    []admin.JobStatus
 	Trouble  string // empty for all
 	Troubles []string
@@ -43,7 +45,8 @@ func showStuck(ctx context.Context, r *Request) (*View, error) {
 	}
 	if with > 0 {
 		alike, err := r.Admin.StuckWith(ctx, trouble, with, mostStuck+1)
-		page := stuckPage{With: with, Trouble: trouble, Alike: alike[:min(len(alike), mostStuck)], More: len(alike) > mostStuck}
+		isOne := slices.ContainsFunc(alike, func(j admin.JobStatus) bool { return j.ID == with })
+		page := stuckPage{With: with, Behind: trouble == "blocks others" && !isOne, Trouble: trouble, Alike: alike[:min(len(alike), mostStuck)], More: len(alike) > mostStuck}
 		return &View{Title: "Stuck jobs", Data: page}, err
 	}
 	jobs, err := r.Admin.StuckJobs(ctx, trouble, mostStuck+1)

@@ -40,6 +40,7 @@ const handOverIn = '1 second' // the delay of an event for another node
 const keepTransaction = 20 // how long one connection is kept for the transactions of a lease
 const tries = 5 // of a transaction that collides with others
 const clipped = 16 << 10
+const lastCondition = 6000 // the time of the condition that stop_slow_conditions begins last
 
 /** Takes a lease of a group with its events; undefined if there are none. */
 export async function claim(
@@ -61,7 +62,7 @@ async function stopSlowConditions(c: Consumption, maxEvents: number): Promise<bo
   const limit = leaseTime(c.leaseFor)
   const stop = inlined(['stop_slow_conditions(text, text, int, interval)', [c.namespace, c.group, maxEvents, period(limit)], '*'])
   const rows = await c.database.query('stop slow conditions',
-    `select set_config('statement_timeout', '${Math.round(2 * limit)}', true); ${stop}`, [], 2 * limit + statementTime)
+    `select set_config('statement_timeout', '${Math.round(limit + lastCondition)}', true); ${stop}`, [], 2 * limit + statementTime)
   return rows[0]![0] === 't'
 }
 

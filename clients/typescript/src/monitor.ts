@@ -159,17 +159,20 @@ export class Monitor {
     } catch (error) {
       isSilent = /timeout/i.test(String(error)) // another error is an answer: the other connections fail by themselves
     }
-    this.silences = isSilent ? this.silences + 1 : 0
-    if (isSilent && (isNew || this.silences > 1)) this.breakSilent(before)
-    if (client) {
-      for (const suspect of suspects) {
-        const state = this.waiting.get(suspect)
-        if (state && state.since <= began && addressOf(suspect) === addressOf(client)) state.answered = began
+    try {
+      this.silences = isSilent ? this.silences + 1 : 0
+      if (isSilent && (isNew || this.silences > 1)) this.breakSilent(before)
+      if (client) {
+        for (const suspect of suspects) {
+          const state = this.waiting.get(suspect)
+          if (state && state.since <= began && addressOf(suspect) === addressOf(client)) state.answered = began
+        }
+        await this.endForgotten(client).catch(() => undefined) // the deadlines of statements remain
+        void client.end().catch(() => undefined)
       }
-      await this.endForgotten(client).catch(() => undefined) // the deadlines of statements remain
-      void client.end().catch(() => undefined)
+    } finally {
+      this.probing = false
     }
-    this.probing = false
   }
 
   /**

@@ -70,7 +70,7 @@ begin
   end;
 end $$;
 comment on function posthorn.begin_group(text, text, jsonb) is
-  'consumer: Makes a group with the policy of a program, or changes its policy, and returns its id. An order, attempts, delays and on_failure that config lacks have their defaults; other settings stay. If the order cannot change yet, all but the order and the slots change, has_order is false, and hint tells why: keep_group changes it later.';
+  'consumer: Makes a group with the policy of a program, or changes its policy, and returns its id. An order, attempts, delays, backoff and on_failure that config lacks have their defaults; other settings stay. If the order cannot change yet, all but the order and the slots change, has_order is false, and hint tells why: keep_group changes it later.';
 
 -- A policy with the defaults of what it lacks. Slots, read_ahead and start are left to the group.
 create or replace function posthorn.whole_policy(config jsonb)
@@ -82,11 +82,14 @@ returns jsonb language sql immutable as $$
 $$;
 
 -- Gives a group the order of a configuration, and nothing else of it. Returns whether the group has it: it cannot change while
--- there is work in flight.
+-- there is work in flight. It does not wait for a claim, since subscriptions expire if keep_group does not renew them.
 create or replace function posthorn.change_order(g posthorn.groups, config jsonb)
 returns boolean language plpgsql as $$
 begin
   perform posthorn.check_group_config(config);
+  if not pg_try_advisory_xact_lock(posthorn.lock_class('group'), g.id) then
+    return false;
+  end if;
   if posthorn.define_group((select n.namespace from posthorn.namespaces n where n.id = g.namespace_id), g.name,
     (select jsonb_object_agg(k, v) from jsonb_each(posthorn.whole_policy(config)) x (k, v) where k in ('order', 'slots'))) <> g.id
   then

@@ -2,8 +2,8 @@
 -- of its conditions was slow, and the next claim would end the same way. So a program whose claim was ended calls
 -- stop_slow_conditions, and claims again. Programs of earlier releases try the conditions one by one.
 --
--- The call has twice the time of a claim. No condition is begun once the others have taken the time of a claim, so the one at
--- which the call ends has had as much time by itself.
+-- The call has six seconds more than a claim. No condition is begun once the others have taken the time of a claim, so the one at
+-- which the call ends has had six seconds by itself.
 create or replace function posthorn.stop_slow_conditions(namespace text, group_name text, max_events int, time_limit interval)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -49,7 +49,7 @@ begin
   return cardinality(troubles) > 0;
 end $$;
 comment on function posthorn.stop_slow_conditions(text, text, int, interval) is
-  'consumer: After a claim that its statement_timeout, time_limit, has ended: matches each condition with the events of the next claims, and stops the subscriptions of those that take too long; or of the slowest, if all together take longer than half of time_limit. Returns whether it stopped one: then claim again. Give this call a statement_timeout of twice time_limit, which ends a condition that never ends.';
+  'consumer: After a claim that its statement_timeout, time_limit, has ended: matches each condition with the events of the next claims, and stops the subscriptions of those that take too long; or of the slowest, if all together take longer than half of time_limit. Returns whether it stopped one: then claim again. Give this call a statement_timeout of time_limit and six seconds, which ends a condition that never ends.';
 
 -- The subscriptions of a group that have a condition, each with an error.
 create or replace function posthorn.troubles_with(group_no int, condition_id int, error text)

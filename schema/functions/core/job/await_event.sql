@@ -142,7 +142,8 @@ begin
   end if;
 end $$;
 
--- Ends a wait with an event, or as timed out, and returns the result of its step. Until then its step was saved when it began.
+-- Ends a wait with an event, or as timed out, and returns the result of its step, whose saved_at was the beginning of the wait
+-- until now.
 create or replace function posthorn.end_await(w posthorn.job_awaits, came bigint)
 returns json language plpgsql as $$
 declare

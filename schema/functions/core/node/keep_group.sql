@@ -36,4 +36,4 @@ begin
   into unreachable, others, names;
 end $$;
 comment on function posthorn.keep_group(bigint, text, jsonb) is
-  'consumer: Keeps the subscriptions of a group from expiring, for a node that works on it once a second. filtered is false if the group has none and hands out every event. unreachable are handlers of the node that get no events: they need a subscription of their name. others are the handlers of other live nodes, and names tells the present names of handlers by former ones. With config, the group gets its order and slots if it has nothing in flight; has_order tells whether it has.';
+  'consumer: Keeps the subscriptions of a group from expiring, for a node that works on it once a second. filtered is false if the group has none and hands out every event. unreachable are handlers of the node that get no events: they need a subscription of their name. others are the handlers of other live nodes, and names tells the present names of handlers by former ones. With config, the group gets its order (none, if config has none) and slots if it has nothing in flight; has_order tells whether it has.';

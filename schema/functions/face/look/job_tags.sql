@@ -1,5 +1,6 @@
 -- Whether a tag is starved: how many of its jobs wait and since when, how many run, and the limit or pause that holds them back. A tag
--- whose jobs wait is not starved while it runs as many as its limit allows. The periods of the verdicts are those of neglected_tags.
+-- whose jobs wait is not starved while it runs as many as its limit allows, nor by those of its jobs that another tag holds back. The
+-- periods of the verdicts are those of neglected_tags.
 
 -- The tags of the running jobs of a namespace, with their number; of 10,000 running jobs.
 create or replace function posthorn.running_by_tag(ns int)
@@ -87,15 +88,17 @@ begin
       union
       select h.tag from held h where job_tags_now.tags is null
     ), first as materialized (
-      select l.tag, coalesce(r.jobs, 0) as running, least(d.since, h.since) as since, coalesce(h.jobs, 0) as held, h.held_by
+      select l.tag, coalesce(r.jobs, 0) as running, least(d.since, h.since) as since, d.since as own_since, coalesce(h.jobs, 0) as held, h.held_by
       from looked_at l
       left join running r on r.tag = l.tag
       left join held h on h.tag = l.tag
       cross join lateral posthorn.due_with_tag(ns, l.tag, 200) d
       order by least(d.jobs + coalesce(h.jobs, 0), 200) desc, least(d.since, h.since), coalesce(r.jobs, 0) desc, l.tag limit job_tags_now.most
+    ), untaken as materialized (
+      select x.tag, x.due_at from posthorn.first_untaken_jobs(job_tags_now.namespace) x where x.namespace_id = ns
     )
     select f.tag, d.jobs, f.since, f.running, f.running / e.jobs, l.max_running, l.paused_at,
-      case when d.jobs > 0 then coalesce(h.why, case
+      case when d.jobs > 0 then coalesce(case when u.tag is null then h.why end, case
         when f.running = 0 then 'no worker runs any of them'
         when l.max_running is not null then 'at most ' || l.max_running || ' run at once'
         else 'the workers run other jobs' end) end,
@@ -109,7 +112,7 @@ begin
             then format('it runs %s of the %s that %s allows', f.running, l.max_running, case when b.limits = f.tag then 'its limit' else b.limits end)
           when own.state is not null then regexp_replace(own.why, '^held back: .* has started', 'it has started')
           when f.running > 0 then format('it runs %s, %s%% of all jobs that run', f.running, round(100 * f.running / e.jobs))
-          when d.jobs > 0 then 'its first job has waited for ' || posthorn.in_words(at - f.since)
+          when d.jobs > 0 then 'its first job has waited for ' || posthorn.in_words(at - coalesce(u.due_at, f.own_since, f.since))
           else 'no job of it waits or runs' end end
     from first f
     cross join everything e
@@ -123,6 +126,8 @@ begin
         select y.tags from posthorn.enqueued_jobs y where y.namespace_id = ns and y.id = r.job and y.month = r.month limit 1) x) o on true
     left join lateral posthorn.explain_limit(ns, array[f.tag] || coalesce(o.tags, array[f.held_by]), at) h on true
     left join lateral posthorn.explain_limit(ns, array[f.tag], at) own on true
+    left join lateral ( -- jobs behind that first one, which nothing holds back
+      select x.tag, x.due_at from untaken x where h.state is not null and x.tag = f.tag limit 1) u on true
     cross join lateral (
       select posthorn.ruler_of(ns, f.tag, true) as pauses, posthorn.ruler_of(ns, f.tag, false) as limits where l.tag is not null
       union all
@@ -131,12 +136,12 @@ begin
       select case
         when l.paused_at is not null then 'paused'
         when d.jobs = 0 then 'not starved'
-        when h.state is not null and (own.state is null or least(l.max_running, l.max_started) <= 0) then 'held back' -- of the limits of a tag, not by its share
+        when h.state is not null and (own.state is null or least(l.max_running, l.max_started) <= 0) and u.tag is null then 'held back' -- of the limits of a tag, not by its share
         when own.state is not null then 'not starved'
-        when f.running = 0 and f.since <= at - interval '5 minutes' then 'no worker'
-        when f.since <= at - interval '1 hour' then 'starved'
+        when f.running = 0 and coalesce(u.due_at, f.own_since) <= at - interval '5 minutes' then 'no worker'
+        when coalesce(u.due_at, f.own_since) <= at - interval '1 hour' then 'starved'
         else 'not starved' end as verdict) v
     order by d.jobs desc, f.since, f.running desc, f.tag;
 end $$;
 comment on function posthorn.job_tags_now(text, text[], int) is
-  'admin: Some tags of jobs, or those that have the most jobs which are due, of the thousand that have been due longest: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and why those wait that do. verdict: paused; held back, another tag holds back its jobs, or its limit allows none; no worker, none has run any of its jobs for 5 minutes; starved, the workers run so few that one has waited for an hour; or not starved. standing says that in a sentence. A job with several tags counts for each of them.';
+  'admin: Some tags of jobs, or those that have the most jobs which are due, of the thousand that have been due longest: how many wait, counted up to 10,000, and since when; how many run, and which part of the running jobs those are; the limit of the tag or of its pattern, and why those wait that do. verdict: paused; held back, another tag holds back its jobs, or its limit allows none; no worker, none runs any of its jobs now, and one has waited for 5 minutes; starved, the workers run so few that one has waited for an hour; or not starved. standing says that in a sentence. A job with several tags counts for each of them.';

@@ -43,8 +43,8 @@ as $$
   where j.jobs > 0
 $$;
 
--- One row for each reason, of a trouble or of all. A trouble and its why make a sentence: "stalled on w-1", "held back by the pause of
--- mail". The tag is that of all jobs of the row, if they have one in common.
+-- One row for each reason, of a trouble or of all. Most troubles make a sentence with their why: "stalled on w-1", "held back by the
+-- pause of mail". The tag is that of all jobs of the row, if they have one in common.
 create or replace function posthorn.stuck_reasons(namespace text, ns int, wanted text, most int)
 returns table (trouble text, job bigint, since timestamptz, others bigint, why text, helps text, tag text) language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -151,8 +151,15 @@ begin
         where l.worker = (select x.worker from lost x where x.job = stuck_with.id) order by l.job limit stuck_with.max_rows;
     when 'not taken' then
       return query
-        select r.job from posthorn.ready_jobs r
-        where r.namespace_id = ns and r.tag = '' order by r.rank, r.turn, r.job limit stuck_with.max_rows;
+        with late as materialized (
+          select x.job, x.due_at
+          from posthorn.first_ready_jobs(stuck_with.namespace) f
+          cross join lateral (
+            select r.job, posthorn.due_since(r) as due_at from posthorn.ready_jobs r
+            where r.namespace_id = ns and r.tag = '' and r.rank = f.rank order by r.turn, r.job limit 100) x
+          where f.tag = '' and x.due_at < posthorn.now() - interval '5 minutes'
+        )
+        select l.job from late l where exists (select from late x where x.job = stuck_with.id) order by l.due_at, l.job limit stuck_with.max_rows;
     when 'blocks others' then
       return query
         select x

@@ -121,7 +121,7 @@ func TestIdleClientsAskRarely(t *testing.T) {
 	for range 10 {
 		startWorker(t, statements.URL(t), "idle group")
 	}
-	await.True(t, "all ten have started", func() bool { return statements.Counts()["define_group"] >= 10 })
+	await.True(t, "all ten have started", func() bool { return statements.Counts()["begin_group"] >= 10 })
 	processes["ten idle groups"] = testidle.Process{Kind: "Node: ten processes with one group", Statements: statements, Processes: 10}
 	testidle.Check(t, processes)
 }
